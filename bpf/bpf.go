@@ -9,7 +9,7 @@
 // Classifier and Express are the same program with the same maps, names and types; Express
 // executes small requests as well. Unrolled is Express without loops, for processes without
 // CAP_PERFMON. Each is loaded into a ClassifierObjects. Shared has a switch and an executor, which serve several ranks
-// by XDP, and SharedTCX the same for tc.
+// by XDP; the same program stands at tc, too.
 //
 // The classifier sees a frame as the driver hands it over. It leaves frames of VLANs to the kernel. A
 // VLAN tag that the device has already taken off (receive offload) is invisible to it.

@@ -21,7 +21,7 @@ const (
 	tcRedirect = 7
 )
 
-// What the programs for several ranks return.
+// The programs for several ranks return these.
 var (
 	sharedXDP = verdicts{twin.Answer: xdpTX, twin.Drop: xdpDrop, twin.ToUser: xdpPass, twin.Hand: xdpDrop}
 	sharedTCX = verdicts{twin.Answer: tcRedirect, twin.Drop: tcDrop, twin.ToUser: tcNext, twin.Hand: tcDrop}
@@ -48,6 +48,9 @@ func loadShared(t testing.TB, read func() (*ebpf.CollectionSpec, error)) *tier {
 	spec, err := read()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if spec.Programs[bpf.SharedProgXdprmaSwitch].Type == ebpf.SchedCLS {
+		testenv.NeedsFeature(t, testenv.TCX)
 	}
 	for _, m := range spec.Maps {
 		if m.Type == ebpf.ArrayOfMaps || m.Name == bpf.SharedMapSockets || m.Name == bpf.SharedMapPlaces {

@@ -17,7 +17,7 @@ import (
 
 // Executor is one program that executes small requests for several ranks, on any number of interfaces. A Switch on
 // each interface finds out whose a frame is. Each rank has tables of its own, which another process may be given: it
-// cannot reach those of others by them. Who makes an Executor owns it: no other process needs a privilege, nor can it
+// cannot reach those of others by them. The process that makes an Executor owns it: no other one needs a privilege, nor can it
 // enter a rank.
 //
 // Its methods may be called from any goroutine. Enter and Leave wait for all that runs in the kernel's network code,
@@ -177,15 +177,15 @@ func closeMaps(maps []*ebpf.Map) {
 
 // Entry is a rank that asks to be served.
 type Entry struct {
-	Switch  *Switch // on whose interface its frames arrive
-	Address netip.Addr
-	Port    uint16
-	Socket  int // its UDP socket, bound to Address and Port; the caller has looked that it is so
-	Slots   int // sessions whose requests are executed, up to MaxSlots
+	Switch  *Switch    // on whose interface its frames arrive
+	Address netip.Addr // to which they go
+	Port    uint16     // likewise
+	Socket  int        // its UDP socket, bound to Address and Port; the caller has looked that it is so
+	Slots   int        // sessions whose requests are executed, up to MaxSlots
 }
 
-// Place is a rank's place in an Executor, until Leave.
-type Place struct {
+// Member is a rank that an Executor serves, until Leave.
+type Member struct {
 	in     *Executor
 	at     *Switch
 	key    bpf.SharedPlace
@@ -194,43 +194,43 @@ type Place struct {
 	chunks *chunkMap
 }
 
-// Enter gives ranks places. Errors are those of each entry, and of the same order: the others are entered.
-func (e *Executor) Enter(entries []Entry) (places []*Place, errs []error) {
+// Enter lets ranks in. Members and errors have the order of entries: where there is an error, there is no member.
+func (e *Executor) Enter(entries []Entry) (members []*Member, errs []error) {
 	e.entering.Lock()
 	defer e.entering.Unlock()
-	places, errs = make([]*Place, len(entries)), make([]error, len(entries))
+	members, errs = make([]*Member, len(entries)), make([]error, len(entries))
 	for i := range entries {
-		places[i], errs[i] = e.prepare(&entries[i])
+		members[i], errs[i] = e.prepare(&entries[i])
 	}
-	if err := e.use(func() error { return e.install(slices.DeleteFunc(slices.Clone(places), isNil)) }); err != nil {
-		for i, p := range places {
+	if err := e.use(func() error { return e.install(slices.DeleteFunc(slices.Clone(members), isNil)) }); err != nil {
+		for i, p := range members {
 			if p != nil {
 				errs[i] = errors.Join(enterError(mpierr.Unsupported, err), p.abandon())
-				places[i] = nil
+				members[i] = nil
 			}
 		}
-		return places, errs
+		return members, errs
 	}
-	for i, p := range places {
+	for i, p := range members {
 		if p == nil {
 			continue
 		}
 		if errs[i] = e.use(func() error { return p.open(entries[i].Socket) }); errs[i] != nil {
-			errs[i] = errors.Join(errs[i], e.use(func() error { return e.leave([]*Place{p}) }))
-			places[i] = nil
+			errs[i] = errors.Join(errs[i], e.use(func() error { return e.leave([]*Member{p}) }))
+			members[i] = nil
 		}
 	}
-	return places, errs
+	return members, errs
 }
 
-func isNil(p *Place) bool { return p == nil }
+func isNil(p *Member) bool { return p == nil }
 
 func enterError(class mpierr.Class, err error) error {
 	return mpierr.New("enter a rank", class, mpierr.NoRank, "%w", err)
 }
 
 // prepare makes the maps of a rank, of which no program knows yet.
-func (e *Executor) prepare(entry *Entry) (*Place, error) {
+func (e *Executor) prepare(entry *Entry) (*Member, error) {
 	if entry.Slots < 1 || entry.Slots > MaxSlots {
 		return nil, enterError(mpierr.Arg, fmt.Errorf("%d slots are not within 1 and %d", entry.Slots, MaxSlots))
 	}
@@ -238,7 +238,7 @@ func (e *Executor) prepare(entry *Entry) (*Place, error) {
 	if index < 0 {
 		return nil, enterError(mpierr.NoMem, fmt.Errorf("%d ranks have entered, and there is room for no more", len(e.taken)))
 	}
-	p := &Place{in: e, at: entry.Switch, key: placeFor(entry.Address, entry.Port), index: index}
+	p := &Member{in: e, at: entry.Switch, key: placeFor(entry.Address, entry.Port), index: index}
 	err := e.use(func() (err error) {
 		p.maps, err = e.rankMaps(entry.Slots)
 		return err
@@ -252,10 +252,10 @@ func (e *Executor) prepare(entry *Entry) (*Place, error) {
 }
 
 // install lets the program reach the ranks' maps.
-func (e *Executor) install(places []*Place) error {
+func (e *Executor) install(members []*Member) error {
 	for i, outer := range e.outer() {
-		keys, values := make([]uint32, len(places)), make([]uint32, len(places))
-		for k, p := range places {
+		keys, values := make([]uint32, len(members)), make([]uint32, len(members))
+		for k, p := range members {
 			keys[k], values[k] = uint32(p.index), uint32(p.maps[i].FD())
 		}
 		if err := update(outer, keys, values); err != nil {
@@ -277,7 +277,7 @@ func update(outer *ebpf.Map, keys, values []uint32) error {
 }
 
 // open lets the switch find the rank.
-func (p *Place) open(socket int) error {
+func (p *Member) open(socket int) error {
 	if err := p.in.maps.Sockets.Put(uint32(p.index), uint64(socket)); err != nil {
 		return enterError(mpierr.Arg, fmt.Errorf("note file descriptor %d, its socket: %w", socket, err))
 	}
@@ -287,31 +287,31 @@ func (p *Place) open(socket int) error {
 	return nil
 }
 
-// Maps returns the rank's maps, which SharedTier takes. They stay valid until Leave.
-func (p *Place) Maps() []*ebpf.Map { return p.maps }
+// Maps returns the rank's maps, which NewShared takes. They stay valid until Leave.
+func (p *Member) Maps() []*ebpf.Map { return p.maps }
 
 // Chunks returns the memory of the rank's windows, until Leave.
-func (p *Place) Chunks() Chunks { return p.chunks }
+func (p *Member) Chunks() Chunks { return p.chunks }
 
 // abandon gives up what prepare made.
-func (p *Place) abandon() error {
+func (p *Member) abandon() error {
 	p.in.taken[p.index] = false
 	closeMaps(p.maps)
 	return nil
 }
 
 // Leave ends the service of ranks, whose Chunks nobody uses any more. Frames to them go on to their sockets at once.
-func (e *Executor) Leave(places []*Place) error {
+func (e *Executor) Leave(members []*Member) error {
 	e.entering.Lock()
 	defer e.entering.Unlock()
-	return e.use(func() error { return e.leave(places) })
+	return e.use(func() error { return e.leave(members) })
 }
 
-func (e *Executor) leave(places []*Place) error {
-	if len(places) == 0 {
+func (e *Executor) leave(members []*Member) error {
+	if len(members) == 0 {
 		return nil
 	}
-	for _, p := range places {
+	for _, p := range members {
 		var index uint32
 		if err := p.at.places.Lookup(&p.key, &index); err == nil && index == uint32(p.index) {
 			_ = p.at.places.Delete(&p.key)
@@ -320,14 +320,14 @@ func (e *Executor) leave(places []*Place) error {
 	}
 	var errs []error
 	for i, outer := range e.outer() {
-		keys, values := make([]uint32, len(places)), make([]uint32, len(places))
-		for k, p := range places {
+		keys, values := make([]uint32, len(members)), make([]uint32, len(members))
+		for k, p := range members {
 			keys[k], values[k] = uint32(p.index), uint32(e.spares[i].FD())
 		}
 		errs = append(errs, update(outer, keys, values))
 	}
 	var keys, values []uint32
-	for _, p := range places {
+	for _, p := range members {
 		for _, i := range p.chunks.installed() {
 			keys, values = append(keys, uint32(i)), append(values, uint32(e.spare.FD()))
 		}
@@ -336,7 +336,7 @@ func (e *Executor) leave(places []*Place) error {
 	if errs = append(errs, update(e.maps.Chunks, keys, values)); errors.Join(errs...) != nil {
 		return errors.Join(errs...) // the indices are not given on
 	}
-	for _, p := range places {
+	for _, p := range members {
 		_ = p.abandon()
 	}
 	return nil

@@ -33,7 +33,7 @@ type crowd struct {
 // crowded is one of them.
 type crowded struct {
 	socket int
-	place  *Place
+	place  *Member
 	*Shared
 	asks   *asker
 	memory []byte
@@ -163,7 +163,7 @@ func (r *crowded) counted(t *testing.T, name string) uint64 {
 }
 
 // One program executes the requests to all ranks of an interface, of each in its own windows, and counts them
-// by rank. What is for their sockets comes there.
+// by rank. Other frames come to their sockets.
 func TestRanksShareAnExecutor(t *testing.T) {
 	for _, mode := range sharedModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -211,13 +211,13 @@ func TestOnlySocketsAreServed(t *testing.T) {
 			if closed.isServed(t) {
 				t.Error("a rank whose socket is closed is served")
 			}
-			must(t, c.executor.Leave([]*Place{left.place}))
+			must(t, c.executor.Leave([]*Member{left.place}))
 			if left.isServed(t) {
 				t.Error("a rank that has left is served")
 			}
 			stays.adds(t, 3)
 
-			must(t, c.executor.Leave([]*Place{closed.place}))
+			must(t, c.executor.Leave([]*Member{closed.place}))
 			must(t, errors.Join(closed.Close(), closed.tier.Release(), left.Close(), left.tier.Release()))
 			places, errs := c.executor.Enter([]Entry{c.entry(0), c.entry(1)})
 			must(t, errors.Join(errs...))
@@ -234,11 +234,11 @@ func TestOnlySocketsAreServed(t *testing.T) {
 	}
 }
 
-// Who cannot enter is told why, and changes nothing for others.
+// A rank that cannot enter is told why, and changes nothing for others.
 func TestEntriesAreRefused(t *testing.T) {
 	c := newCrowd(t, Generic, 2)
 	first := c.ranks[0]
-	must(t, c.executor.Leave([]*Place{c.ranks[1].place}))
+	must(t, c.executor.Leave([]*Member{c.ranks[1].place}))
 	entry := c.entry(1)
 	taken, few, stream := entry, entry, entry
 	taken.Port = port

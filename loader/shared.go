@@ -21,7 +21,7 @@ type Shared struct {
 	tier  *Tier
 }
 
-// NewShared takes a rank's maps, as Place.Maps has them, in their order, and the memory of its windows. The maps
+// NewShared takes a rank's maps, as Member.Maps has them, in their order, and the memory of its windows. The maps
 // are its own from then on, also if it fails.
 func NewShared(maps []*ebpf.Map, chunks Chunks) (s *Shared, err error) {
 	s = &Shared{maps: maps}

@@ -27,18 +27,19 @@ type Transport string
 
 // The transports.
 const (
-	Auto       Transport = "auto"        // the better mode of XDP that works, else UDP
+	Auto       Transport = "auto"        // shared where there is an agent, the better mode of XDP that works, else UDP
 	XDP        Transport = "xdp"         // the better mode of XDP that works
 	XDPNative  Transport = "xdp-native"  // XDP in the driver
 	XDPGeneric Transport = "xdp-generic" // XDP on any Ethernet interface
+	Shared     Transport = "shared"      // a UDP socket, beside XDP or tc that an agent shares among ranks
 	UDP        Transport = "udp"         // an ordinary UDP socket
 )
 
 // Transports returns all transports. Auto and XDP choose among those that follow them.
-func Transports() []Transport { return []Transport{Auto, XDP, XDPNative, XDPGeneric, UDP} }
+func Transports() []Transport { return []Transport{Auto, XDP, XDPNative, XDPGeneric, Shared, UDP} }
 
 // TransportNames are what ParseTransport takes.
-const TransportNames = "auto, xdp, xdp-native, xdp-generic or udp"
+const TransportNames = "auto, xdp, xdp-native, xdp-generic, shared or udp"
 
 // ParseTransport returns the transport called s.
 func ParseTransport(s string) (Transport, error) {
@@ -68,6 +69,10 @@ type Config struct {
 	Address   netip.Addr // by default the best of Interface's, else that from which the rendezvous is reached
 	Port      uint16     // UDP port; by default the system chooses
 	Queues    int        // of XDP: at most so many are used, up to 64; by default all receive queues of the interface
+
+	// Agent is the path of the Unix socket of an agent, which has XDP or tc execute small requests for several ranks of
+	// an interface. It serves the transports shared and auto; empty: there is none.
+	Agent string
 
 	// Program is a classifier that somebody else attached, for Address and Port, which are
 	// then required, and for at least as many queues. Its mode counts. It belongs to the

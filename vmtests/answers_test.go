@@ -55,6 +55,7 @@ func TestAnswersReachUDPSockets(t *testing.T) {
 	}{
 		{"xdp-generic", true, false}, {"xdp-generic", false, false}, {"xdp-native", true, false}, {"xdp-native", false, false},
 		{"xdp-generic", true, true}, {"xdp-generic", false, true}, {"xdp-native", true, true}, {"xdp-native", false, true},
+		{"shared", true, false}, {"shared", false, false}, {"shared", true, true}, {"shared", false, true},
 	} {
 		t.Run(fmt.Sprintf("%s, sums at the port %v, IPv6 %v", test.transport, test.sums, test.v6), func(t *testing.T) {
 			lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 3}), test.transport)
@@ -117,7 +118,7 @@ func TestAnswersOnVLANInterfaces(t *testing.T) {
 					t.Fatalf("%s: %v: %s", commands, err, out)
 				}
 			}
-			for _, transports := range [][]string{{"xdp-generic"}, {"udp", "xdp-generic", "udp"}} {
+			for _, transports := range [][]string{{"xdp-generic"}, {"udp", "xdp-generic", "udp"}, {"shared"}, {"udp", "shared", "udp"}} {
 				j := start(t, lab, spec{program: "asking", transports: transports, change: func(rank int, p *bootstrap.Config, _ *exec.Cmd) {
 					p.Interface, p.Address = "tagged", addresses[rank]
 				}})

@@ -34,7 +34,7 @@ var systemCalls = map[string]uint32{
 	"rt_sigprocmask": unix.SYS_RT_SIGPROCMASK, "rt_sigreturn": unix.SYS_RT_SIGRETURN,
 	"sched_getaffinity": unix.SYS_SCHED_GETAFFINITY, "sched_yield": unix.SYS_SCHED_YIELD, "sendmmsg": unix.SYS_SENDMMSG,
 	"sendmsg": unix.SYS_SENDMSG, "sendto": unix.SYS_SENDTO, "set_robust_list": unix.SYS_SET_ROBUST_LIST,
-	"setsockopt": unix.SYS_SETSOCKOPT, "sigaltstack": unix.SYS_SIGALTSTACK, "socket": unix.SYS_SOCKET, "tgkill": unix.SYS_TGKILL,
+	"setsockopt": unix.SYS_SETSOCKOPT, "shutdown": unix.SYS_SHUTDOWN, "sigaltstack": unix.SYS_SIGALTSTACK, "socket": unix.SYS_SOCKET, "tgkill": unix.SYS_TGKILL,
 	"unlinkat": unix.SYS_UNLINKAT, "write": unix.SYS_WRITE,
 }
 

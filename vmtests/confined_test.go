@@ -31,6 +31,7 @@ var callsOver = map[string][]string{
 	"udp":         {"go", "frames"},
 	"xdp-native":  {"go", "frames", "xdp", "express"},
 	"xdp-generic": {"go", "frames", "xdp", "express"},
+	"shared":      {"go", "frames", "shared", "express"},
 }
 
 // envTrespass has the trespass program make a call that no rank makes.
@@ -159,6 +160,7 @@ func TestConfinedRanks(t *testing.T) {
 		{"udp", onUDP, "exchange", nil, spec{}},
 		{"native", onXDP, "exchange", nil, spec{}},
 		{"generic", ground{"", "xdp-generic", 1}, "exclusive", nil, spec{}},
+		{"shared", ground{"", "shared", 1}, "exchange", nil, spec{}},
 		{"one host", onMemory, "exchange", []string{"host"}, spec{}},
 		{"pairs", onBoth, "goroutines", []string{"host"}, spec{}},
 		{"IPv6", onXDP, "goroutines", nil, spec{v6: true}},
@@ -303,7 +305,7 @@ func TestConfinementStopsRanks(t *testing.T) {
 		ranks                            int
 	}
 	breaches := []breach{
-		{"frames without sendmmsg", "goroutines", "sendmmsg", "", "device.sendMessages", onUDP, 2},
+		{"frames without sendto", "goroutines", "sendto", "", "device.sendMessages", onUDP, 2},
 		{"maps without bpf", "goroutines", "bpf(BPF_MAP_CREATE)", "", "sys.MapCreate", onXDP, 3},
 		{"memory without pidfd_open", "goroutines", "pidfd_open", "", "unix.PidfdOpen", onXDP, 3},
 	}

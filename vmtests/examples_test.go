@@ -14,7 +14,7 @@ import (
 func TestChapterProgram(t *testing.T) {
 	type ground struct{ transport, perHost, express string }
 	for _, g := range testenv.Cases([]ground{{"xdp-native", "2", "on"}},
-		ground{"xdp-native", "1", "on"}, ground{"xdp-native", "1", "off"}, ground{"udp", "1", "on"}, ground{"xdp-native", "7", "on"}) {
+		ground{"xdp-native", "1", "on"}, ground{"xdp-native", "1", "off"}, ground{"udp", "1", "on"}, ground{"xdp-native", "7", "on"}, ground{"shared", "1", "on"}, ground{"auto", "4", "on"}) {
 		some := testenv.Cases([]string{"4"}, "7")
 		if g.express == "off" {
 			some = some[:1]
@@ -24,7 +24,7 @@ func TestChapterProgram(t *testing.T) {
 				r := launch(t, []string{bootstrap.EnvExpress + "=" + g.express}, "-n", ranks, "--transport", g.transport, "--ranks-per-host", g.perHost, "--",
 					programPath(t, "../examples/chapter"), "all")
 				over(t, r, 0)
-				if ok := "chapter: OK examples=23 ranks=" + ranks + " mode=" + g.transport + "\n"; !strings.Contains(r.output(), ok) {
+				if ok := "chapter: OK examples=23 ranks=" + ranks + " mode=" + strings.Replace(g.transport, "auto", "shared", 1); !strings.Contains(r.output(), ok) {
 					t.Errorf("no %q in the output", ok)
 				}
 			})

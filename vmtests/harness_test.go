@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/device/agent"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
@@ -55,6 +57,7 @@ type job struct {
 	lab    *netlab.Lab
 	spec   spec
 	server *bootstrap.Server
+	agent  *agent.Server // nil: no rank shares an interface
 	base   bootstrap.Config
 	ranks  []*rank
 }
@@ -79,11 +82,29 @@ func start(t *testing.T, lab *netlab.Lab, s spec) *job {
 		t.Fatal(err)
 	}
 	j.base.Rendezvous = j.server.Addr()
+	if slices.Contains(s.transports, string(userspace.Shared)) {
+		j.shareInterfaces()
+	}
 	t.Cleanup(j.cleanUp)
 	for r := range s.ranks {
 		j.ranks = append(j.ranks, j.startRank(r))
 	}
 	return j
+}
+
+// shareInterfaces has an agent serve the job's ranks.
+func (j *job) shareInterfaces() {
+	j.t.Helper()
+	j.base.Agent = filepath.Join(j.lab.Dir(), fmt.Sprintf("agent-%x", j.base.Job))
+	var err error
+	if j.agent, err = agent.Serve(j.base.Agent, nil); err != nil {
+		j.t.Fatal(err)
+	}
+	j.t.Cleanup(func() {
+		if err := j.agent.Close(); err != nil {
+			j.t.Error(err)
+		}
+	})
 }
 
 // listen returns where the job's rendezvous is served.
@@ -118,6 +139,7 @@ func (j *job) startRank(n int) *rank {
 	j.t.Helper()
 	c, host := j.base, j.spec.host+n
 	c.Rank, c.Interface, c.Address = n, j.lab.Interface(host), j.lab.Addr(host)
+	c.Port += uint16(j.lab.Sharer(host))
 	if j.spec.v6 {
 		c.Address = j.lab.Addr6(host)
 	}

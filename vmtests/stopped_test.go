@@ -146,7 +146,7 @@ func TestStoppedRanksAreServed(t *testing.T) {
 		transport string
 		v6        bool
 	}
-	for _, k := range testenv.Cases([]kind{{"xdp-native", false}, {"xdp-generic", true}}, kind{"xdp-generic", false}, kind{"xdp-native", true}) {
+	for _, k := range testenv.Cases([]kind{{"xdp-native", false}, {"xdp-generic", true}, {"shared", false}}, kind{"shared", true}, kind{"xdp-generic", false}, kind{"xdp-native", true}) {
 		t.Run(fmt.Sprintf("%s, IPv6 %v", k.transport, k.v6), func(t *testing.T) {
 			t.Parallel()
 			end := time.Now().Add(testenv.Limit)

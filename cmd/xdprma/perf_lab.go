@@ -107,6 +107,9 @@ func withBench(o *perfOptions, ranks int, signals <-chan os.Signal, progress *pe
 	if b.lab != nil {
 		defer func() { err = errors.Join(err, b.lab.Close()) }()
 	}
+	if b.agent != nil {
+		defer func() { err = errors.Join(err, b.agent.Close()) }()
+	}
 	if b.mode, err = b.learnMode(); err != nil {
 		return err
 	}

@@ -220,7 +220,7 @@ func TestPerfArguments(t *testing.T) {
 		"--ranks is 9":           {"scale", "--ranks", "9"},
 		"--busy is -1":           {"barrier", "--busy=-1"},
 		"--busy is 65":           {"barrier", "--busy", "65"},
-		`transport "rdma" is not auto, xdp, xdp-native, xdp-generic or udp`: {"barrier", "--transport", "rdma"},
+		`transport "rdma" is not auto, xdp, xdp-native, xdp-generic, shared or udp`: {"barrier", "--transport", "rdma"},
 	} {
 		_, err := parsePerfLine(args...)
 		exit, ok := errors.AsType[*exitError](err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/agent"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/internal/protocol/secure"
@@ -35,9 +37,10 @@ CAP_NET_ADMIN and CAP_SYS_ADMIN, each rank has a network namespace of its own,
 xr-<pid>-<rank>, and a veth interface that carries XDP. Without, the ranks share
 the loopback interface and speak UDP, and --mtu and --queues mean nothing.
 
-With --ranks-per-host K, K ranks at a time share a namespace, each with an interface
-of its own, and access each other's allocated windows in memory, as ranks of one
-host do; --frames has them use frames all the same.
+With --ranks-per-host K, K ranks at a time share a namespace and its interface, and access each
+other's allocated windows in memory, as ranks of one host do; --frames has them use frames all the same.
+Then xdprma run has XDP, or tc, execute small requests to all of them. The i-th rank of a
+namespace, counted from 0, has the port plus i. With --own-interfaces each has an interface of its own.
 
 Each rank is told its place by environment variables. Set these by hand with launchers
 that neither speak PMI nor set torchrun's variables (docs/several-hosts.md). Those with a
@@ -139,6 +142,7 @@ func runCommand() *cli.Command {
 			&cli.StringFlag{Name: "transports", Hidden: true, Usage: "transport of each rank, separated by commas; overrides --transport"},
 			&cli.IntFlag{Name: "queues", Value: 1, Usage: "queues of each interface"},
 			&cli.IntFlag{Name: "ranks-per-host", Value: 1, Usage: "ranks that share a namespace, and memory"},
+			&cli.BoolFlag{Name: "own-interfaces", Usage: "give each rank of a namespace an interface of its own, in place of one for all of them; so do transports of XDP, which one rank of an interface can have"},
 			&cli.BoolFlag{Name: "frames", Usage: "access windows of ranks of the same host by frames too"},
 			&cli.StringFlag{Name: "security", Value: secure.None.String(), Usage: secure.LevelNames + ": whether each frame is authenticated, and encrypted"},
 			&cli.BoolFlag{Name: "keep-going", Usage: "let the other ranks go on when one fails"},
@@ -166,7 +170,7 @@ func runCommand() *cli.Command {
 			}
 			r := &runner{
 				all: all, ported: ported, ranks: c.Int("n"), mtu: c.Int("mtu"), queues: c.Int("queues"),
-				perHost: c.Int("ranks-per-host"),
+				perHost: c.Int("ranks-per-host"), ownInterfaces: c.Bool("own-interfaces"),
 				timeout: c.Duration("timeout"), keepGoing: c.Bool("keep-going"), args: c.Args().Slice(),
 				bare: !c.Bool("prefix"), logDir: c.String("log-dir"), folder: c.String("wdir"), statuses: c.Bool("statuses"),
 				console: newConsole(os.Stdout, os.Stderr),
@@ -195,6 +199,7 @@ type runner struct {
 	ported             bool             // all names the port
 	ranks, mtu, queues int
 	perHost            int
+	ownInterfaces      bool
 	timeout            time.Duration
 	keepGoing          bool
 	args               []string
@@ -212,7 +217,8 @@ type runner struct {
 	answers bool        // the lab carries answers from XDP in native mode
 	ports   []uint16    // UDP port of each rank, without a lab
 	server  *bootstrap.Server
-	guard   *guard // nil: there is none
+	agent   *agent.Server // nil: no ranks share an interface
+	guard   *guard        // nil: there is none
 	configs []bootstrap.Config
 }
 
@@ -267,6 +273,9 @@ func (r *runner) run() (status int, err error) {
 	if r.lab != nil {
 		defer func() { err = errors.Join(err, r.lab.Close()) }()
 	}
+	if r.agent != nil {
+		defer func() { err = errors.Join(err, r.agent.Close()) }()
+	}
 	if err := r.rendezvous(); err != nil {
 		return 0, err
 	}
@@ -288,10 +297,10 @@ func (r *runner) network() error {
 		if _, err := netlab.CleanStale(); err != nil {
 			r.console.logf("warning: cannot remove what a killed run left behind: %v", err)
 		}
-		r.lab, err = netlab.New(netlab.Config{Ranks: r.ranks, RanksPerHost: r.perHost, MTU: r.mtu, Queues: r.queues})
+		r.lab, err = netlab.New(netlab.Config{Ranks: r.ranks, RanksPerHost: r.perHost, Share: r.shares(), MTU: r.mtu, Queues: r.queues})
 		if err == nil {
 			r.acceptAnswers()
-			return nil
+			return r.startAgent()
 		}
 		err = fmt.Errorf("cannot make network namespaces: %w", err)
 	}
@@ -325,6 +334,31 @@ func (r *runner) network() error {
 		r.ports = append(r.ports, uint16(port))
 	}
 	return nil
+}
+
+// shares reports whether the ranks of a namespace have one interface together, as those of a real host do, unless
+// they ask for what one rank of an interface can have. A single rank may ask for what they have.
+func (r *runner) shares() bool {
+	alone := func(t userspace.Transport) bool {
+		return t == userspace.XDP || t == userspace.XDPNative || t == userspace.XDPGeneric
+	}
+	switch {
+	case slices.Contains(r.transports, userspace.Shared):
+		return true
+	case r.ownInterfaces || slices.ContainsFunc(r.transports, alone):
+		return false
+	}
+	return r.perHost > 1
+}
+
+func (r *runner) agentPath() string { return filepath.Join(r.lab.Dir(), "agent") }
+
+// startAgent has this process share XDP among ranks that have one interface.
+func (r *runner) startAgent() (err error) {
+	if r.shares() {
+		r.agent, err = agent.Serve(r.agentPath(), slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	}
+	return err
 }
 
 // inLab returns how frames travel with a transport on the interfaces of a lab, where nothing
@@ -442,6 +476,12 @@ func (r *runner) configure() {
 			c.Interface, c.Address = r.lab.Interface(rank), r.lab.Addr(rank)
 			if !r.ported {
 				c.Port = bootstrap.DefaultPort
+			}
+			if c.Port != 0 {
+				c.Port += uint16(r.lab.Sharer(rank))
+			}
+			if r.agent != nil {
+				c.Agent = r.agentPath()
 			}
 		} else {
 			c.Address, c.Port = loopback, r.ports[rank]

@@ -19,6 +19,8 @@ import (
 
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/internal/launch/bootstrap"
+	"github.com/xdprma/xdprma/userspace"
 )
 
 // binary is the xdprma under test.
@@ -249,20 +251,55 @@ func TestRunWithoutPrivileges(t *testing.T) {
 	}
 }
 
-// TestRunRanksPerHost puts two ranks at a time where one would be.
+// TestRunRanksPerHost puts two ranks at a time where one would be, with one interface or two.
 func TestRunRanksPerHost(t *testing.T) {
+	for name, more := range map[string][]string{"one interface": nil, "two interfaces": {"--own-interfaces"}} {
+		t.Run(name, func(t *testing.T) { runRanksPerHost(t, more) })
+	}
+}
+
+// Ranks share an interface unless they ask for what one rank of it can have.
+func TestRunShares(t *testing.T) {
+	for _, test := range []struct {
+		perHost    int
+		own        bool
+		transports []userspace.Transport
+		want       bool
+	}{
+		{1, false, []userspace.Transport{userspace.Auto}, false},
+		{1, false, []userspace.Transport{userspace.Auto, userspace.Shared}, true},
+		{2, false, []userspace.Transport{userspace.Auto, userspace.UDP}, true},
+		{2, true, []userspace.Transport{userspace.Auto}, false},
+		{2, false, []userspace.Transport{userspace.Auto, userspace.XDPGeneric}, false},
+	} {
+		r := runner{perHost: test.perHost, ownInterfaces: test.own, transports: test.transports}
+		if r.shares() != test.want {
+			t.Errorf("%+v: %t", test, r.shares())
+		}
+	}
+}
+
+func runRanksPerHost(t *testing.T, more []string) {
 	modes(t, func(t *testing.T, command func(args ...string) *invocation) {
-		c := command("run", "-n", "5", "--ranks-per-host", "2", "--frames", "--", "sh", "-c",
-			`echo $XDPRMA_RANK $(readlink /proc/self/ns/net)$XDPRMA_HOST $XDPRMA_FRAMES ${XDPRMA_INTERFACE:-xr$XDPRMA_RANK}`)
+		args := slices.Concat([]string{"run", "-n", "5", "--ranks-per-host", "2", "--frames"}, more, []string{"--", "sh", "-c",
+			`echo $XDPRMA_RANK $(readlink /proc/self/ns/net)$XDPRMA_HOST $XDPRMA_FRAMES ${XDPRMA_INTERFACE:-xr} ${XDPRMA_PORT}`})
+		c := command(args...)
 		if s := c.run(t); s != 0 {
 			t.Fatalf("status %d: %s", s, &c.stderr)
 		}
 		var hosts []string
 		for i, line := range sortedLines(&c.stdout) {
 			var prefix, host, ifname string
-			var rank, frames int
-			if _, err := fmt.Sscan(line, &prefix, &rank, &host, &frames, &ifname); err != nil || rank != i || frames != 1 || ifname != fmt.Sprintf("xr%d", i) {
+			var rank, frames, port int
+			if _, err := fmt.Sscan(line, &prefix, &rank, &host, &frames, &ifname, &port); err != nil || rank != i || frames != 1 {
 				t.Errorf("rank %d: %s (%v)", i, line, err)
+			}
+			want, at := fmt.Sprintf("xr%d", i), bootstrap.DefaultPort
+			if more == nil {
+				want, at = fmt.Sprintf("xr%d", i-i%2), at+i%2
+			}
+			if ifname != "xr" && (ifname != want || port != at) {
+				t.Errorf("rank %d has interface %s and port %d, want %s and %d", i, ifname, port, want, at)
 			}
 			hosts = append(hosts, host)
 		}

@@ -3,10 +3,12 @@ package device_test
 import (
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/agent"
 	"github.com/xdprma/xdprma/internal/device/devicetest"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
@@ -32,9 +34,11 @@ func TestContract(t *testing.T) {
 			continue
 		}
 		t.Run(string(transport), func(t *testing.T) {
-			l := labtest.New(t, netlab.Config{Ranks: 2})
+			l, path := labtest.New(t, netlab.Config{Ranks: 2}), agentOf(t, transport)
 			devicetest.Run(t, devicetest.Network{
-				Open: func(t *testing.T) (a, b device.Device) { return openIn(t, l, 0, transport), openIn(t, l, 1, transport) },
+				Open: func(t *testing.T) (a, b device.Device) {
+					return openIn(t, l, 0, transport, path), openIn(t, l, 1, transport, path)
+				},
 				Lose: func(t *testing.T) {
 					if out, err := l.Command(0, "ip", "link", "delete", l.Interface(0)).CombinedOutput(); err != nil {
 						t.Fatal(fmt.Errorf("%w: %s", err, out))
@@ -45,11 +49,11 @@ func TestContract(t *testing.T) {
 	}
 }
 
-func openIn(t *testing.T, l *netlab.Lab, rank int, transport userspace.Transport) (dev device.Device) {
+func openIn(t *testing.T, l *netlab.Lab, rank int, transport userspace.Transport, path string) (dev device.Device) {
 	t.Helper()
 	if err := l.Do(rank, func() (err error) {
 		dev, err = device.Open(t.Context(), device.Config{
-			Config: userspace.Config{Transport: transport, Interface: l.Interface(rank), Address: l.Addr(rank)}, Slots: devicetest.Slots,
+			Config: userspace.Config{Transport: transport, Interface: l.Interface(rank), Address: l.Addr(rank), Agent: path}, Slots: devicetest.Slots,
 		})
 		return err
 	}); err != nil {
@@ -59,4 +63,23 @@ func openIn(t *testing.T, l *netlab.Lab, rank int, transport userspace.Transport
 		t.Errorf("the device of transport %s has mode %s", transport, mode)
 	}
 	return dev
+}
+
+// agentOf serves ranks that share interfaces, until the test ends.
+func agentOf(t *testing.T, transport userspace.Transport) (path string) {
+	t.Helper()
+	if transport != userspace.Shared {
+		return ""
+	}
+	path = filepath.Join(t.TempDir(), "agent")
+	s, err := agent.Serve(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return path
 }

@@ -78,6 +78,9 @@ func Open(ctx context.Context, config Config) (Device, error) {
 		return nil, err
 	}
 	rungs := Ladder(c.Transport, features)
+	if c.Transport == userspace.Auto && c.Agent != "" && c.Sessions > 0 {
+		rungs = slices.Insert(rungs, 0, userspace.Shared)
+	}
 	if c.External() {
 		rungs = rungs[:1]
 		if c.SocketFDs, err = duplicates(c.SocketFDs); err != nil {
@@ -205,6 +208,8 @@ func (c *Config) open(ctx context.Context, transport userspace.Transport, tryOnc
 	switch transport {
 	case userspace.UDP:
 		d, err = OpenUDP(rung)
+	case userspace.Shared:
+		d, err = OpenShared(ctx, rung)
 	case userspace.XDPNative, userspace.XDPGeneric:
 		d, err = OpenXDP(ctx, rung)
 	default:

@@ -44,7 +44,19 @@ func OpenUDP(config Config) (*UDP, error) {
 	return u, nil
 }
 
-func (u *UDP) open(c Config) (err error) {
+func (u *UDP) open(c Config) error {
+	if err := u.begin(&c); err != nil {
+		return err
+	}
+	if err := u.sleeper.open(u.fd); err != nil {
+		return openError(mpierr.Unsupported, err)
+	}
+	u.facts.Mode = NewMode("udp")
+	return nil
+}
+
+// begin makes the socket, and what does not depend on who else sees frames.
+func (u *UDP) begin(c *Config) error {
 	ip := c.Address.WithZone("")
 	if !ip.IsValid() || ip.IsUnspecified() || ip.IsMulticast() || ip.Is4In6() {
 		return openError(mpierr.Arg, fmt.Errorf("%v is not an address that peers can reach: name one of this machine's", c.Address))
@@ -65,13 +77,10 @@ func (u *UDP) open(c Config) (err error) {
 	if err := u.setOptions(); err != nil {
 		return openError(mpierr.Unsupported, err)
 	}
-	if err := u.sleeper.open(u.fd); err != nil {
-		return openError(mpierr.Unsupported, err)
-	}
 	u.facts.Slab = engine.HeapSlab(c.Slots, 0, min(c.MTU-udpLen-ipLen(ip), maxUDPPayload))
 	u.prepare(u.facts.Slab, c.Logger)
 	u.facts.Local, u.facts.Interface, u.facts.Alive = u.local, ifi.Name, u.link.alive
-	u.facts.Mode, u.facts.Joins, u.facts.Room = NewMode("udp"), u.segments, u.room
+	u.facts.Joins, u.facts.Room = u.segments, u.room
 	if got, err := unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil && got < socketBuffer {
 		c.Logger.Info("the UDP receive buffer is smaller than wished, bursts may be lost: raise net.core.rmem_max",
 			"bytes", got, "wished", 2*socketBuffer)

@@ -69,8 +69,20 @@ func (m *mmsghdr) segment(c *segmentSize) int {
 // The scheduler is not told of the calls that send and receive, as they wait for nothing: it would
 // wake the runtime's monitor for each.
 
-// sendMessages sends a prefix of messages and returns its length.
+// isPlain reports whether m is one frame, which the kernel is not to cut.
+func (m *mmsghdr) isPlain() bool { return m.header.Iovlen == 1 && m.header.Control == nil }
+
+// sendMessages sends a prefix of messages and returns its length. For a frame by itself there is a call of
+// the kernel that copies less from here.
 func sendMessages(fd int, messages []mmsghdr) (int, unix.Errno) {
+	if m := &messages[0]; len(messages) == 1 && m.isPlain() {
+		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(m.header.Iov.Base)), uintptr(m.header.Iov.Len),
+			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, uintptr(unsafe.Pointer(m.header.Name)), uintptr(m.header.Namelen))
+		if errno != 0 {
+			return 0, errno
+		}
+		return 1, 0
+	}
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(messages))),
 		uintptr(len(messages)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {

@@ -47,11 +47,9 @@ type XDP struct {
 
 	// The driver's.
 	raw     [batch][]byte
-	next    int             // queue to receive from first
-	held    int             // frames that came to the sockets, and are to be released
-	answers *loader.Answers // that the program hands over; nil: it hands over none
-	streak  int             // how often nothing but answers was received, in a row
-	handed  atomic.Uint64   // bytes of answers
+	next    int // queue to receive from first
+	held    int // frames that came to the sockets, and are to be released
+	answers answers
 
 	detour [batch]Out // scratch, of whoever enqueues
 
@@ -158,11 +156,11 @@ func (x *XDP) Sleep(d time.Duration) {
 	if x.stack.tx.full.Load() {
 		events |= unix.POLLOUT
 	}
-	if !x.doze() {
+	if !x.answers.doze() {
 		return
 	}
 	ready := x.sleeper.sleep(d, events)
-	x.rise()
+	x.answers.rise()
 	if last := x.sleeper.polls[len(x.sleeper.polls)-1].Revents; ready > 0 && last != 0 {
 		if last&unix.POLLIN != 0 {
 			x.stack.heard.Store(true)
@@ -239,7 +237,7 @@ func (x *XDP) Stats(s *stats.Device) {
 		}
 		s.RxFrames += counters[handedOver]
 	}
-	s.RxBytes += x.handed.Load()
+	s.RxBytes += x.answers.bytes.Load()
 }
 
 // Close implements Device: it waits for what its tier does in the background, detaches

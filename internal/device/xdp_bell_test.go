@@ -21,7 +21,7 @@ func TestAnswersWakeNobodyAfterASleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Close(edges) }()
-	if err := unix.EpollCtl(edges, unix.EPOLL_CTL_ADD, a.x.answers.FD(), &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}); err != nil {
+	if err := unix.EpollCtl(edges, unix.EPOLL_CTL_ADD, a.x.answers.ring.FD(), &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}); err != nil {
 		t.Fatal(err)
 	}
 	exchange := uint64(0)
@@ -42,7 +42,7 @@ func TestAnswersWakeNobodyAfterASleep(t *testing.T) {
 		a.receive(1)
 		return n > 0
 	}
-	a.x.doze()
+	a.x.answers.doze()
 	if !woken(testenv.Limit) {
 		t.Fatal("the program does not wake who sleeps")
 	}

@@ -90,8 +90,9 @@ func (x *XDP) open(ctx context.Context, c Config) (adopted int, err error) {
 		return 0, openError(mpierr.Unsupported, err)
 	}
 	x.stack.joins, x.stack.doorbell = x.program.Mode() == loader.Generic, x.program.Doorbell()
-	if x.facts.Tier = tier.New(x.program, c.Logger); x.facts.Tier != nil {
-		x.answers = x.facts.Tier.Answers()
+	if kernel, err := x.program.Tier(); err == nil {
+		x.facts.Tier = tier.New(kernel, c.Logger)
+		x.answers.ring = x.facts.Tier.Answers()
 	}
 	if adopted, err = x.openSockets(ctx, &c); err != nil {
 		return adopted, err
@@ -196,8 +197,8 @@ func (x *XDP) openSockets(ctx context.Context, c *Config) (adopted int, err erro
 	for _, s := range x.sockets {
 		fds = append(fds, s.FD())
 	}
-	if x.answers != nil {
-		fds = append(fds, x.answers.FD())
+	if x.answers.ring != nil {
+		fds = append(fds, x.answers.ring.FD())
 	}
 	if err := x.sleeper.open(append(fds, x.stack.fd)...); err != nil {
 		return adopted, openError(mpierr.Unsupported, err)

@@ -2,7 +2,7 @@ package device
 
 // Receive implements Device.
 func (x *XDP) Receive(frames []Frame) int {
-	if n := x.takeAnswers(frames); n > 0 {
+	if n := x.answers.take(frames); n > 0 {
 		return n
 	}
 	n, malformed := 0, 0
@@ -69,9 +69,7 @@ func (x *XDP) learn(d *datagram, queue int) PathID {
 
 // Release implements Device.
 func (x *XDP) Release() {
-	if x.answers != nil {
-		x.answers.Release()
-	}
+	x.answers.release()
 	if x.held == 0 {
 		return
 	}

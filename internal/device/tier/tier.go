@@ -60,12 +60,8 @@ const (
 	longestReturn = 5 * time.Second       // that a window waits for what others give back; it takes some ten milliseconds
 )
 
-// New returns the tier of a program, nil if it has none.
-func New(p *loader.Program, log *slog.Logger) *Tier {
-	kernel, err := p.Tier()
-	if err != nil {
-		return nil
-	}
+// New returns the tier of a program by what a rank shares with that.
+func New(kernel *loader.Tier, log *slog.Logger) *Tier {
 	t := &Tier{
 		log: log, kernel: kernel, graces: kernel.Quiesce, tables: express.NewTables(kernel.Slots(), kernel.Windows()),
 		gate: make(chan struct{}, waitsInKernel), chunks: make([]bool, min(kernel.Most(), express.Chunks)), ended: make(chan struct{}),

@@ -36,10 +36,11 @@ func openTier(t *testing.T) (tier *Tier, closeBoth func() error) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	if tier = New(program, log); tier == nil {
-		_, err := program.Tier()
+	kernel, err := program.Tier()
+	if err != nil {
 		t.Fatal(errors.Join(err, program.Close()))
 	}
+	tier = New(kernel, log)
 	closeBoth = sync.OnceValue(func() error {
 		tier.Close()
 		return program.Close()

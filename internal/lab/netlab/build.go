@@ -33,22 +33,13 @@ func (l *Lab) build() error {
 	if err := l.connect(); err != nil {
 		return err
 	}
-	for rank, n := range l.nodes {
-		if err := l.configure(rank, n); err != nil {
-			return fmt.Errorf("rank %d: %w", rank, err)
-		}
+	if err := l.ports(l.configure); err != nil {
+		return err
 	}
-	for rank, n := range l.nodes {
-		if err := l.introduce(rank, n); err != nil {
-			return fmt.Errorf("rank %d: %w", rank, err)
-		}
+	if err := l.ports(l.introduce); err != nil {
+		return err
 	}
-	for rank, n := range l.nodes {
-		if err := l.awaitReady(rank, n); err != nil {
-			return fmt.Errorf("rank %d: %w", rank, err)
-		}
-	}
-	return nil
+	return l.ports(l.awaitReady)
 }
 
 // addNode makes a namespace, quiet and with its loopback interface up.
@@ -95,14 +86,19 @@ func silenceIPv6() error {
 
 // connect makes the links between the namespaces.
 func (l *Lab) connect() error {
+	var hosts []int // the first rank of each namespace
+	for rank := 0; rank < len(l.nodes); rank += l.config.RanksPerHost {
+		hosts = append(hosts, rank)
+	}
 	switch {
-	case len(l.nodes) == 1:
+	case len(l.nodes) == 1 || l.config.Share && len(hosts) == 1:
 		if err := l.addVeth(l.nodes[0], l.Interface(0), mac(0, 0), l.nodes[0], "peer", mac(1, 0)); err != nil {
 			return err
 		}
 		return l.nodes[0].up("peer")
-	case len(l.nodes) == 2 && l.config.RanksPerHost == 1:
-		return l.addVeth(l.nodes[0], l.Interface(0), mac(0, 0), l.nodes[1], l.Interface(1), mac(0, 1))
+	case len(hosts) == 2 && (l.config.Share || l.config.RanksPerHost == 1):
+		a, b := hosts[0], hosts[1]
+		return l.addVeth(l.nodes[a], l.Interface(a), mac(0, a), l.nodes[b], l.Interface(b), mac(0, b))
 	}
 	var err error
 	if l.bridge, err = l.addNode("br"); err != nil {
@@ -112,7 +108,7 @@ func (l *Lab) connect() error {
 	if err != nil {
 		return fmt.Errorf("bridge: %w", err)
 	}
-	for rank, n := range l.nodes {
+	return l.ports(func(rank int, n *node) error {
 		name := l.Interface(rank)
 		if err := l.addVeth(n, name, mac(0, rank), l.bridge, name, mac(1, rank)); err != nil {
 			return err
@@ -120,8 +116,8 @@ func (l *Lab) connect() error {
 		if err := l.bridge.enslave(name, bridge); err != nil {
 			return fmt.Errorf("port %s of the bridge: %w", name, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // addVeth makes a pair with one end in a and the other in b.
@@ -201,7 +197,7 @@ func (l *Lab) configure(rank int, n *node) error {
 		}
 		addrs = append(addrs, v6.IPNet)
 	}
-	if err := n.up(l.Interface(rank)); err != nil || l.config.RanksPerHost == 1 {
+	if err := n.up(l.Interface(rank)); err != nil || l.config.Share || l.config.RanksPerHost == 1 {
 		return err
 	}
 	for _, a := range addrs {

@@ -30,7 +30,7 @@ func (l *Lab) introduce(rank int, n *node) error {
 	}
 	var requests []byte
 	for other, host := range l.nodes {
-		if host == n { // its addresses are local ones
+		if host == n || l.port(other) != other { // its addresses are local ones, or another's
 			continue
 		}
 		requests = append(requests, newNeighbour(link.Attrs().Index, l.Addr(other), l.MAC(other))...)

@@ -7,7 +7,8 @@
 //	more     a bridge in a namespace of its own, and a veth pair to each rank
 //
 // With several ranks a namespace there is always a bridge, unless there is one rank
-// only, and packets from a rank's address leave through the rank's interface.
+// only, and packets from a rank's address leave through the rank's interface. Where the ranks of a
+// namespace share its interface, it is as with one rank each.
 //
 // The namespaces are called xr-<pid>-<rank>, and xr-<pid>-br for the bridge's,
 // and can be entered with `ip netns exec`. A second lab of the same process has
@@ -50,10 +51,11 @@ const (
 
 // Config describes a lab. Zero means the default.
 type Config struct {
-	Ranks        int // number of interfaces; default 1
-	RanksPerHost int // interfaces in a namespace; default 1
-	MTU          int // of every link, in bytes; default DefaultMTU
-	Queues       int // transmit and receive queues of every link; default 1
+	Ranks        int  // number of ranks, each with an interface; default 1
+	RanksPerHost int  // ranks in a namespace; default 1
+	Share        bool // the ranks of a namespace have one interface, and its addresses, together
+	MTU          int  // of every link, in bytes; default DefaultMTU
+	Queues       int  // transmit and receive queues of every link; default 1
 }
 
 // Lab is a network that exists. Its methods may be called concurrently, except
@@ -158,22 +160,46 @@ func (l *Lab) MTU() int { return l.config.MTU }
 func (l *Lab) Namespace(rank int) string { return l.nodes[rank].name }
 
 // Interface returns the name of rank's interface within its namespace.
-func (l *Lab) Interface(rank int) string { return fmt.Sprintf("xr%d", rank) }
+func (l *Lab) Interface(rank int) string { return fmt.Sprintf("xr%d", l.port(rank)) }
+
+// port returns the rank after which rank's interface is called: the first of those that have it.
+func (l *Lab) port(rank int) int {
+	if !l.config.Share {
+		return rank
+	}
+	return rank - rank%l.config.RanksPerHost
+}
+
+// Sharer returns how many ranks before rank have its interface, too.
+func (l *Lab) Sharer(rank int) int { return rank - l.port(rank) }
+
+// ports calls f for each interface, with the first rank that has it.
+func (l *Lab) ports(f func(rank int, n *node) error) error {
+	for rank, n := range l.nodes {
+		if l.port(rank) != rank {
+			continue
+		}
+		if err := f(rank, n); err != nil {
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	return nil
+}
 
 // Addr returns rank's IPv4 address.
 func (l *Lab) Addr(rank int) netip.Addr {
-	n := rank + 1
+	n := l.port(rank) + 1
 	return netip.AddrFrom4([4]byte{10, 77, byte(n >> 8), byte(n)})
 }
 
 // Addr6 returns rank's IPv6 address. It is not assigned if the kernel has no IPv6.
 func (l *Lab) Addr6(rank int) netip.Addr {
-	n := rank + 1
+	n := l.port(rank) + 1
 	return netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x77, 14: byte(n >> 8), 15: byte(n)})
 }
 
 // MAC returns the link-layer address of rank's interface.
-func (l *Lab) MAC(rank int) net.HardwareAddr { return mac(0, rank) }
+func (l *Lab) MAC(rank int) net.HardwareAddr { return mac(0, l.port(rank)) }
 
 // mac returns a locally administered address; side tells the ends of a pair apart.
 func mac(side byte, rank int) net.HardwareAddr {

@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/xdprma/xdprma/loader"
+	"github.com/xdprma/xdprma/mpierr"
+)
+
+// Entry is a rank that has entered, until Close or until the server is gone. Its methods may be called from any
+// goroutine.
+type Entry struct {
+	*loader.Shared
+	mode loader.Mode
+	line *line
+}
+
+// patience is how long a rank waits for a reply.
+const patience = 10 * time.Second
+
+// Enter has the server at a path serve this process's UDP socket, which is bound to an address and port of the
+// interface with that index in the goroutine's network namespace, and requests of so many sessions. It blocks
+// until the server has replied, for up to 10 seconds, or until ctx ends. An error has a class of mpierr, and says
+// why the rank may not enter.
+func Enter(ctx context.Context, path string, socket, ifindex, slots int) (*Entry, error) {
+	l, err := dial(ctx, path)
+	if err != nil {
+		return nil, enterError(fmt.Errorf("reach the agent at %s: %w", path, err))
+	}
+	r, files, err := l.ask(request{Kind: enter, Interface: uint32(ifindex), Slots: uint32(slots)}, socket)
+	if err != nil {
+		return nil, errors.Join(enterError(err), l.close())
+	}
+	l.most = int(r.Most)
+	e := &Entry{line: l, mode: loader.Mode(r.Mode)}
+	var maps []*ebpf.Map
+	for i, fd := range files {
+		m, err := ebpf.NewMapFromFD(fd)
+		if err != nil {
+			closeFiles(files[i:])
+			return nil, errors.Join(enterError(fmt.Errorf("use a map that the agent has passed: %w", err)), l.close())
+		}
+		maps = append(maps, m)
+	}
+	if e.Shared, err = loader.NewShared(maps, l); err != nil {
+		return nil, errors.Join(enterError(err), l.close())
+	}
+	return e, nil
+}
+
+func enterError(err error) error {
+	return mpierr.New("enter", mpierr.Unsupported, mpierr.NoRank, "%w", err)
+}
+
+// Mode returns where the program runs that serves the rank.
+func (e *Entry) Mode() loader.Mode { return e.mode }
+
+// Lost is closed once the server is gone, or has failed to reply: the rank is served no more.
+func (e *Entry) Lost() <-chan struct{} { return e.line.lost }
+
+// Close ends the service: when it returns, frames to the rank go to its socket, unless the server has not replied
+// for 10 seconds.
+func (e *Entry) Close() error { return errors.Join(e.line.close(), e.Shared.Close()) }
+
+// line is the connection to a server. It is the loader.Chunks of the rank.
+type line struct {
+	conn *net.UnixConn
+	most int
+	lost chan struct{}
+	once sync.Once
+	read sync.WaitGroup
+
+	asking  sync.Mutex // one request at a time; its replies come in order
+	replies chan packet
+}
+
+type packet struct {
+	bytes []byte
+	files []int
+}
+
+func dial(ctx context.Context, path string) (*line, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unixpacket", path)
+	if err != nil {
+		return nil, err
+	}
+	l := &line{conn: c.(*net.UnixConn), lost: make(chan struct{}), replies: make(chan packet, 1)}
+	if err := belongs(l.conn); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	l.read.Go(l.listen)
+	return l, nil
+}
+
+// listen reads replies, and learns that the server is gone.
+func (l *line) listen() {
+	for {
+		b, files, err := receive(l.conn)
+		if err != nil {
+			l.fail()
+			return
+		}
+		select {
+		case l.replies <- packet{b, files}:
+		default: // nobody has asked
+			closeFiles(files)
+			l.fail()
+			return
+		}
+	}
+}
+
+func (l *line) fail() { l.once.Do(func() { close(l.lost); _ = l.conn.Close() }) }
+
+// close has the server end the service, and waits until it has.
+func (l *line) close() error {
+	_ = l.conn.CloseWrite()
+	select {
+	case <-l.lost:
+	case <-time.After(patience):
+		l.fail()
+	}
+	l.read.Wait()
+	select {
+	case p := <-l.replies:
+		closeFiles(p.files)
+	default:
+	}
+	return nil
+}
+
+var errLost = errors.New("the agent is gone")
+
+// ask makes a request, and returns the reply with its descriptors, of which there are none after an error.
+func (l *line) ask(r request, files ...int) (reply, []int, error) {
+	l.asking.Lock()
+	defer l.asking.Unlock()
+	r.ABI = abi
+	if err := send(l.conn, put(r), files); err != nil {
+		l.fail()
+		return reply{}, nil, fmt.Errorf("%w: %w", errLost, err)
+	}
+	select {
+	case p := <-l.replies:
+		answer, err := parseReply(p.bytes)
+		if err != nil {
+			closeFiles(p.files)
+			return answer, nil, err
+		}
+		return answer, p.files, nil
+	case <-l.lost:
+		return reply{}, nil, errLost
+	case <-time.After(patience):
+		l.fail()
+		return reply{}, nil, fmt.Errorf("the agent has not replied for %v", patience)
+	}
+}
+
+// NewChunk implements loader.Chunks. The memory is charged to the server's process.
+func (l *line) NewChunk(size int) (file int, err error) {
+	_, files, err := l.ask(request{Kind: memory, Value: uint64(size)})
+	if err != nil {
+		return -1, err
+	}
+	if len(files) != 1 {
+		closeFiles(files)
+		return -1, fmt.Errorf("the agent has passed %d files of memory, and not 1", len(files))
+	}
+	return files[0], nil
+}
+
+// Most implements loader.Chunks.
+func (l *line) Most() int { return l.most }
+
+// Install implements loader.Chunks.
+func (l *line) Install(i, file int) error {
+	_, files, err := l.ask(request{Kind: install, Value: uint64(i)}, file)
+	closeFiles(files)
+	return err
+}
+
+// Remove implements loader.Chunks.
+func (l *line) Remove(i int) error { return l.ends(request{Kind: remove, Value: uint64(i)}) }
+
+// Quiesce implements loader.Chunks.
+func (l *line) Quiesce() error { return l.ends(request{Kind: quiesce}) }
+
+// ends is ask for what has happened already where the server is gone: then no program runs for this rank.
+func (l *line) ends(r request) error {
+	_, files, err := l.ask(r)
+	closeFiles(files)
+	if errors.Is(err, errLost) {
+		return nil
+	}
+	return err
+}
+
+var _ loader.Chunks = (*line)(nil)

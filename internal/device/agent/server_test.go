@@ -1,0 +1,285 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/xdprma/xdprma/internal/lab/netlab"
+	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
+	"github.com/xdprma/xdprma/loader"
+)
+
+func TestMain(m *testing.M) { labtest.Main(m) }
+
+// house is a network, and the server of a host of two ranks there.
+type house struct {
+	*netlab.Lab
+	*Server
+	path  string
+	index int // of the ranks' interface
+
+	sockets []int
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	h := &house{Lab: labtest.New(t, netlab.Config{Ranks: 4, RanksPerHost: 2, Share: true}), path: filepath.Join(t.TempDir(), "agent")}
+	var err error
+	if h.Server, err = Serve(h.path, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	h.do(t, func() error {
+		ifi, err := net.InterfaceByName(h.Interface(0))
+		if err == nil {
+			h.index = ifi.Index
+		}
+		return err
+	})
+	t.Cleanup(func() { closeFiles(h.sockets) })
+	return h
+}
+
+func (h *house) do(t *testing.T, f func() error) {
+	t.Helper()
+	if err := h.Do(0, f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// socket makes a socket in the namespace of rank 0, and binds it.
+func (h *house) socket(t *testing.T, kind int, to netip.AddrPort, options ...int) (fd int) {
+	t.Helper()
+	h.do(t, func() (err error) {
+		if fd, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		h.sockets = append(h.sockets, fd)
+		for _, o := range options {
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, 1); err != nil {
+				return err
+			}
+		}
+		return unix.Bind(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+	})
+	return fd
+}
+
+func (h *house) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(h.Addr(0), port) }
+
+func (h *house) enter(t *testing.T, fd int) (*Entry, error) {
+	t.Helper()
+	return Enter(t.Context(), h.path, fd, h.index, 4)
+}
+
+// The server lets in who has a port of an address of the interface for itself, as long as the socket is open, and
+// says why it refuses others.
+func TestSocketsThatMayEnter(t *testing.T) {
+	h := newHouse(t)
+	good := h.socket(t, unix.SOCK_DGRAM, h.at(7000))
+	first, err := h.enter(t, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix1, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(unix1)
+	any4 := netip.AddrPortFrom(netip.IPv4Unspecified(), 7003)
+	for _, test := range []struct {
+		name string
+		fd   int
+		want string
+	}{
+		{"a port that the system has chosen", h.socket(t, unix.SOCK_DGRAM, h.at(0)), "a port by its number"},
+		{"no address", h.socket(t, unix.SOCK_DGRAM, any4), "bind it to an address"},
+		{"the loopback address", h.socket(t, unix.SOCK_DGRAM, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 7004)), "bind it to an address"},
+		{"an address that it shares", h.socket(t, unix.SOCK_DGRAM, h.at(7005), unix.SO_REUSEPORT), "shares its port"},
+		{"a port that it shares", h.socket(t, unix.SOCK_DGRAM, h.at(7006), unix.SO_REUSEADDR), "shares its port"},
+		{"TCP", h.socket(t, unix.SOCK_STREAM, h.at(7007)), "make a UDP socket"},
+		{"no socket of IP", unix1, "make a UDP socket"},
+		{"no socket", int(h.null(t)), "its socket"},
+		{"one that has entered", good, "another rank has its address and port"},
+	} {
+		if e, err := h.enter(t, test.fd); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", test.name, err)
+			if err == nil {
+				_ = e.Close()
+			}
+		}
+	}
+	if _, err := Enter(t.Context(), h.path, h.socket(t, unix.SOCK_DGRAM, h.at(7008)), 1, 4); err == nil || !strings.Contains(err.Error(), "does not have the address") {
+		t.Errorf("another interface: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	again, err := h.enter(t, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// null is a file that is no socket.
+func (h *house) null(t *testing.T) int {
+	t.Helper()
+	fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// Requests that make no sense are refused, harm nobody, and do not end the connection.
+func TestRequestsOutOfPlace(t *testing.T) {
+	h := newHouse(t)
+	l, err := dial(t.Context(), h.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	fd := h.socket(t, unix.SOCK_DGRAM, h.at(7000))
+	refused := func(name, want string, r request, files ...int) {
+		t.Helper()
+		if _, got, err := l.ask(r, files...); err == nil || !strings.Contains(err.Error(), want) || got != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	refused("memory before it has entered", "enters first", request{Kind: memory, Value: 1})
+	refused("to enter without a socket", "0 descriptors", request{Kind: enter, Interface: uint32(h.index), Slots: 4})
+	refused("to enter with two", "2 descriptors", request{Kind: enter, Interface: uint32(h.index), Slots: 4}, fd, fd)
+	refused("to enter with no slot", "0 slots", request{Kind: enter, Interface: uint32(h.index)}, fd)
+	refused("an interface that is not there", "interface 9999", request{Kind: enter, Interface: 9999, Slots: 4}, fd)
+	_, files, err := l.ask(request{Kind: enter, Interface: uint32(h.index), Slots: 4}, fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeFiles(files)
+	refused("to enter again", "enters first, and once", request{Kind: enter, Interface: uint32(h.index), Slots: 4}, fd)
+	refused("an unknown kind", "of kind 77", request{Kind: 77})
+	refused("to install nothing", "0 descriptors", request{Kind: install})
+	refused("to install a socket", "", request{Kind: install}, fd)
+	refused("to install beyond the end", "is not within", request{Kind: install, Value: 1 << 20}, fd)
+	refused("to remove beyond the end", "is not within", request{Kind: remove, Value: 1 << 20})
+	refused("too much", "is too much", request{Kind: memory, Value: 1 << 40})
+	if err := l.Quiesce(); err != nil {
+		t.Error(err)
+	}
+	if err := send(l.conn, put(request{ABI: abi + 1, Kind: quiesce}), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parseReply((<-l.replies).bytes); err == nil || !strings.Contains(err.Error(), "from one build") {
+		t.Errorf("of another version: %v", err)
+	}
+}
+
+// Ranks learn that the server is gone, at once. Whatever it would have done for them when they leave is done.
+func TestServerGoes(t *testing.T) {
+	h := newHouse(t)
+	var entries []*Entry
+	for port := range uint16(3) {
+		e, err := h.enter(t, h.socket(t, unix.SOCK_DGRAM, h.at(7000+port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		entries = append(entries, e)
+	}
+	file, err := entries[0].Tier().NewChunk(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(file)
+	if err := entries[0].Tier().Install(0, file); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		select {
+		case <-e.Lost():
+		case <-time.After(testenv.Limit):
+			t.Fatal("a rank does not learn that the server is gone")
+		}
+		tier := e.Tier()
+		if err := errors.Join(tier.Remove(0), tier.Quiesce()); err != nil {
+			t.Error(err)
+		}
+		if _, err := tier.NewChunk(1); !errors.Is(err, errLost) {
+			t.Errorf("memory of a server that is gone: %v", err)
+		}
+	}
+	if _, err := Enter(context.Background(), h.path, h.socket(t, unix.SOCK_DGRAM, h.at(7010)), h.index, 4); err == nil {
+		t.Error("a rank has entered where there is no server")
+	}
+}
+
+// The switch is on the interface as long as a rank there is served.
+func TestLastRankTakesTheSwitchAway(t *testing.T) {
+	h := newHouse(t)
+	for range 3 {
+		first, err := h.enter(t, h.socket(t, unix.SOCK_DGRAM, h.at(7000)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := h.enter(t, h.socket(t, unix.SOCK_DGRAM, h.at(7001)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := h.programs(t, first.Mode()); n != 1 {
+			t.Errorf("%d programs are on the interface", n)
+		}
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := second.Close(); err != nil {
+			t.Error(err)
+		}
+		if h.programs(t, first.Mode()) > 0 {
+			t.Fatal("the switch stays")
+		}
+		closeFiles(h.sockets)
+		h.sockets = nil
+	}
+}
+
+// programs returns how many programs the ranks' interface has.
+func (h *house) programs(t *testing.T, mode loader.Mode) (n int) {
+	t.Helper()
+	h.do(t, func() error {
+		if mode != loader.TCX {
+			f, err := loader.Probe(h.Interface(0))
+			if f.Program != nil {
+				n = 1
+			}
+			return err
+		}
+		r, err := link.QueryPrograms(link.QueryOptions{Target: h.index, Attach: ebpf.AttachTCXIngress})
+		if err == nil {
+			n = len(r.Programs)
+		}
+		return err
+	})
+	return n
+}
