@@ -297,3 +297,43 @@ func TestManyEnterAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A switch that somebody has taken from its interface is put there again, and its ranks are as they were. An XDP
+// program that came in between stays.
+func TestSwitchIsPutBack(t *testing.T) {
+	for _, mode := range sharedModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			c := newCrowd(t, mode, 2)
+			for range 3 {
+				for _, r := range c.ranks {
+					r.adds(t, 3)
+				}
+				if !c.sw.IsAttached() {
+					t.Error("the switch is said to be away")
+				}
+				must(t, c.sw.link.Detach())
+				if c.sw.IsAttached() {
+					t.Error("the switch is said to be there")
+				}
+				if c.ranks[0].isServed(t) {
+					t.Error("a rank is served without a switch")
+				}
+				c.ranks[0].asks.exchange--
+				if mode != TCX {
+					c.inB(t, func() {
+						other, err := Attach(Options{Interface: "b", Address: at, Port: port, Mode: mode})
+						must(t, err)
+						if err := c.sw.AttachAgain(); err == nil {
+							t.Error("the switch has replaced another program")
+						}
+						must(t, other.Close())
+					})
+				}
+				c.inB(t, func() { must(t, c.sw.AttachAgain()) })
+			}
+			for _, r := range c.ranks {
+				r.adds(t, 3)
+			}
+		})
+	}
+}

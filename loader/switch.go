@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"net"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -83,6 +84,46 @@ func (s *Switch) attach(f Features) (err error) {
 		return explain("attach", err, circumstances(s.in.mode, f))
 	}
 	return nil
+}
+
+// IsAttached reports whether the switch is on its interface, as far as can be known. Other tools can take it away.
+func (s *Switch) IsAttached() bool {
+	info, err := s.link.Info()
+	if err != nil {
+		return true
+	}
+	switch {
+	case info.TCX() != nil:
+		return info.TCX().Ifindex != 0
+	case info.XDP() != nil:
+		return info.XDP().Ifindex != 0
+	}
+	return true
+}
+
+// AttachAgain puts the switch on its interface again, after somebody has taken it away. It never replaces an XDP
+// program: if the interface has one, an error is returned. The goroutine must run in the network namespace of the
+// interface.
+func (s *Switch) AttachAgain() error {
+	old := s.link
+	ifi, err := net.InterfaceByIndex(s.index)
+	if err != nil {
+		return mpierr.New("attach", mpierr.Arg, mpierr.NoRank, "interface %d: %w", s.index, err)
+	}
+	f, err := Probe(ifi.Name)
+	if err != nil {
+		return err
+	}
+	if s.in.mode != TCX {
+		if err := f.Free(); err != nil {
+			return err
+		}
+	}
+	if err := s.in.use(func() error { return s.attach(f) }); err != nil {
+		s.link = old
+		return err
+	}
+	return old.Close()
 }
 
 // Index returns the index of the interface.

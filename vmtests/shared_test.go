@@ -12,6 +12,7 @@ import (
 	"github.com/xdprma/xdprma/comm"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
+	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/rma"
 )
 
@@ -189,6 +190,47 @@ func TestRanksOutliveTheirAgent(t *testing.T) {
 		}
 		if c := j.counters(r); c.PeersFailed != 0 || c.Device.Filter["express_executed"] == 0 {
 			t.Errorf("rank %d: %+v, %d executed", r.n, c.Link, c.Device.Filter["express_executed"])
+		}
+	}
+}
+
+// Switches that somebody takes away are put back, and meanwhile ranks go on over their sockets.
+func TestSwitchesAreTakenAndPutBack(t *testing.T) {
+	testenv.NeedsRoot(t)
+	testenv.NeedsFeature(t, testenv.TCX)
+	lab := labtest.New(t, netlab.Config{Ranks: 4, RanksPerHost: 2, Share: true})
+	j := start(t, lab, spec{program: "orphaned", transports: []string{"shared"}})
+	for _, r := range j.ranks {
+		j.await(r, "ready")
+	}
+	for range 3 {
+		for host := range 2 {
+			if err := lab.TakeSwitch(2 * host); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for host := range 2 {
+			testenv.Await(t, "the switch to be put back", func() bool {
+				ids, err := lab.Switches(2 * host)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return len(ids) == 1
+			})
+		}
+	}
+	for _, r := range j.ranks {
+		r.tell("stop")
+	}
+	for _, r := range j.ranks {
+		if mode := j.await(r, "mode "); mode != "shared-tcx" {
+			t.Errorf("rank %d has mode %s", r.n, mode)
+		}
+	}
+	j.finish()
+	for _, r := range j.ranks {
+		if c := j.counters(r); c.PeersFailed != 0 {
+			t.Errorf("rank %d: %+v", r.n, c.Link)
 		}
 	}
 }

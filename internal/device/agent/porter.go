@@ -33,8 +33,10 @@ type site struct {
 // lane is the switch of an interface.
 type lane struct {
 	*loader.Switch
-	site   site
-	guests int
+	site      site
+	namespace int // a descriptor of it
+	guests    int
+	away      bool // somebody has taken the switch away
 }
 
 // errand is what the porter has to do for a rank.
@@ -121,7 +123,11 @@ func (p *porter) admit(e *errand) (entry loader.Entry, err error) {
 			if err != nil {
 				return err
 			}
-			p.lanes[where] = &lane{Switch: s, site: where}
+			own, err := unix.FcntlInt(uintptr(namespace), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				return errors.Join(badRequest("keep its network namespace: %w", err), s.Close())
+			}
+			p.lanes[where] = &lane{Switch: s, site: where, namespace: own}
 		}
 		return nil
 	})
@@ -152,15 +158,35 @@ func (p *porter) leave(l *lane) {
 		return
 	}
 	delete(p.lanes, l.site)
-	if err := l.Close(); err != nil {
+	if err := l.close(); err != nil {
 		p.log.Warn("a switch stays on its interface", "interface", l.site.index, "error", err)
+	}
+}
+
+func (l *lane) close() error { return errors.Join(l.Close(), unix.Close(l.namespace)) }
+
+// look puts switches back that somebody has taken away. Meanwhile frames come to the ranks' sockets.
+func (p *porter) look() {
+	for _, l := range p.lanes {
+		if l.IsAttached() {
+			continue
+		}
+		if !l.away {
+			l.away = true
+			p.log.Warn("the switch of ranks that share an interface was taken from it, and their frames come through the kernel meanwhile, which is slower",
+				"interface", l.site.index, "mode", p.executor.Mode())
+		}
+		if err := within(l.namespace, l.AttachAgain); err == nil {
+			l.away = false
+			p.log.Warn("the switch is on its interface again", "interface", l.site.index, "mode", p.executor.Mode())
+		}
 	}
 }
 
 func (p *porter) close() error {
 	var errs []error
 	for _, l := range p.lanes {
-		errs = append(errs, l.Close())
+		errs = append(errs, l.close())
 	}
 	if p.executor != nil {
 		errs = append(errs, p.executor.Close())

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -70,9 +71,26 @@ func (s *Server) accept() {
 	}
 }
 
-// carry gives ranks places, and takes them: all those at once that have come to wait meanwhile.
+// lookPause is how often the porter looks whether its switches are where they were.
+const lookPause = time.Second
+
+// carry gives ranks places, and takes them: all those at once that have come to wait meanwhile. Between, it looks after
+// the switches.
 func (s *Server) carry() {
-	for range s.wake {
+	for {
+		var look <-chan time.Time
+		if len(s.porter.lanes) > 0 {
+			look = time.After(lookPause)
+		}
+		select {
+		case <-look:
+			s.porter.look()
+			continue
+		case _, open := <-s.wake:
+			if !open {
+				return
+			}
+		}
 		s.mu.Lock()
 		list := s.queue
 		s.queue = nil

@@ -1,8 +1,10 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 )
@@ -58,4 +60,41 @@ func (l *Lab) TakeProgram(rank int) error {
 		}
 		return fmt.Errorf("interface %s: no link attaches its XDP program %d", l.Interface(rank), id)
 	})
+}
+
+// Switches returns the links of the programs that tc runs first on rank's interface.
+func (l *Lab) Switches(rank int) (ids []link.ID, err error) {
+	err = l.Do(rank, func() error {
+		index, _, err := l.attached(rank)
+		if err != nil {
+			return err
+		}
+		r, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
+		if err != nil {
+			return fmt.Errorf("interface %s: %w", l.Interface(rank), err)
+		}
+		for _, p := range r.Programs {
+			if id, ok := p.LinkID(); ok {
+				ids = append(ids, id)
+			}
+		}
+		return nil
+	})
+	return ids, err
+}
+
+// TakeSwitch detaches the only program that tc runs first on rank's interface, as TakeProgram does it with that of XDP.
+func (l *Lab) TakeSwitch(rank int) error {
+	ids, err := l.Switches(rank)
+	if err != nil {
+		return err
+	}
+	if len(ids) != 1 {
+		return fmt.Errorf("interface %s has %d programs at tc, and not one", l.Interface(rank), len(ids))
+	}
+	one, err := link.NewFromID(ids[0])
+	if err != nil {
+		return err
+	}
+	return errors.Join(one.Detach(), one.Close())
 }
