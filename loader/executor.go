@@ -154,8 +154,10 @@ func (e *Executor) rankMaps(slots int) (made []*ebpf.Map, err error) {
 		inner := e.spec.Maps[name].InnerMap.Copy()
 		inner.Name = "xdprma_" + name
 		switch name {
-		case bpf.SharedMapSlots, bpf.SharedMapSessions:
+		case bpf.SharedMapSlots:
 			inner.MaxEntries = uint32(slots)
+		case bpf.SharedMapSessions: // a slot may be another session's before the last one is forgotten
+			inner.MaxEntries = uint32(2 * slots)
 		case bpf.SharedMapAnswers:
 			inner.MaxEntries = answersLen(slots)
 		}
@@ -281,10 +283,21 @@ func (p *Member) open(socket int) error {
 	if err := p.in.maps.Sockets.Put(uint32(p.index), uint64(socket)); err != nil {
 		return enterError(mpierr.Arg, fmt.Errorf("note file descriptor %d, its socket: %w", socket, err))
 	}
-	if err := p.at.places.Update(&p.key, uint32(p.index), ebpf.UpdateNoExist); err != nil {
+	how := ebpf.UpdateNoExist
+	var before uint32
+	if p.at.places.Lookup(&p.key, &before) == nil && !p.in.hasSocket(before) { // of a rank that is dead, and about to leave
+		how = ebpf.UpdateAny
+	}
+	if err := p.at.places.Update(&p.key, uint32(p.index), how); err != nil {
 		return enterError(mpierr.Arg, fmt.Errorf("another rank has its address and port: %w", err))
 	}
 	return nil
+}
+
+// hasSocket reports whether the socket of the rank with an index is open.
+func (e *Executor) hasSocket(index uint32) bool {
+	var cookie uint64
+	return e.maps.Sockets.Lookup(index, &cookie) == nil
 }
 
 // Maps returns the rank's maps, which NewShared takes. They stay valid until Leave.

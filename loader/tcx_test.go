@@ -221,6 +221,7 @@ func TestFramesThatAreNotPlain(t *testing.T) {
 			}{
 				{"plain", func(b []byte) []byte { return b }, true},
 				{"of a VLAN", tag(7), false},
+				{"of a priority", tag(0), mode == Generic},   // whose tag is in the frame yet
 				{"to another host", mac(2), mode == Generic}, // before the kernel has looked at the address
 				{"to a group", mac(3), false},
 			} {

@@ -39,10 +39,11 @@ func TestProgramAndSocketsAreHandedOver(t *testing.T) {
 	at.SocketFDs, at.Queues = sockets, 1
 
 	for want, change := range map[string]func(p *bootstrap.Config){
-		"of no use to the transport udp": func(p *bootstrap.Config) { p.Transport = userspace.UDP },
-		"2 sockets from outside for 1":   func(p *bootstrap.Config) { p.SocketFDs = []int{sockets[0], sockets[0]} },
-		"file descriptor 99999":          func(p *bootstrap.Config) { p.SocketFDs = []int{99999} },
-		"takes frames to":                func(p *bootstrap.Config) { p.Port++ },
+		"of no use to the transport udp":    func(p *bootstrap.Config) { p.Transport = userspace.UDP },
+		"of no use to the transport shared": func(p *bootstrap.Config) { p.Transport = userspace.Shared },
+		"2 sockets from outside for 1":      func(p *bootstrap.Config) { p.SocketFDs = []int{sockets[0], sockets[0]} },
+		"file descriptor 99999":             func(p *bootstrap.Config) { p.SocketFDs = []int{99999} },
+		"takes frames to":                   func(p *bootstrap.Config) { p.Port++ },
 	} {
 		wrong := *at
 		change(&wrong)

@@ -107,9 +107,10 @@ func withBench(o *perfOptions, ranks int, signals <-chan os.Signal, progress *pe
 	if b.lab != nil {
 		defer func() { err = errors.Join(err, b.lab.Close()) }()
 	}
-	if b.agent != nil {
-		defer func() { err = errors.Join(err, b.agent.Close()) }()
+	if err := b.startAgent(); err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, b.stopAgent()) }()
 	if b.mode, err = b.learnMode(); err != nil {
 		return err
 	}

@@ -235,6 +235,8 @@ func (r *runner) parse(transport, transports string) error {
 		return usageError("--ranks-per-host is %d, it must be 1 to %d", r.perHost, netlab.MaxRanks)
 	case r.timeout < 0:
 		return usageError("--timeout is %v, it must not be negative", r.timeout)
+	case r.far == nil && int(r.all.Port)+r.perHost-1 > 65535 && r.all.Port != 0:
+		return usageError("%s is %d: the last of %d ranks of a host would have port %d", bootstrap.EnvPort, r.all.Port, r.perHost, int(r.all.Port)+r.perHost-1)
 	case len(r.args) == 0:
 		return usageError("no program given: xdprma run -n %d -- program", r.ranks)
 	}
@@ -273,9 +275,10 @@ func (r *runner) run() (status int, err error) {
 	if r.lab != nil {
 		defer func() { err = errors.Join(err, r.lab.Close()) }()
 	}
-	if r.agent != nil {
-		defer func() { err = errors.Join(err, r.agent.Close()) }()
+	if err := r.startAgent(); err != nil {
+		return 0, err
 	}
+	defer func() { err = errors.Join(err, r.stopAgent()) }()
 	if err := r.rendezvous(); err != nil {
 		return 0, err
 	}
@@ -300,7 +303,7 @@ func (r *runner) network() error {
 		r.lab, err = netlab.New(netlab.Config{Ranks: r.ranks, RanksPerHost: r.perHost, Share: r.shares(), MTU: r.mtu, Queues: r.queues})
 		if err == nil {
 			r.acceptAnswers()
-			return r.startAgent()
+			return nil
 		}
 		err = fmt.Errorf("cannot make network namespaces: %w", err)
 	}
@@ -355,10 +358,17 @@ func (r *runner) agentPath() string { return filepath.Join(r.lab.Dir(), "agent")
 
 // startAgent has this process share XDP among ranks that have one interface.
 func (r *runner) startAgent() (err error) {
-	if r.shares() {
+	if r.lab != nil && r.shares() {
 		r.agent, err = agent.Serve(r.agentPath(), slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	}
 	return err
+}
+
+func (r *runner) stopAgent() error {
+	if r.agent == nil {
+		return nil
+	}
+	return r.agent.Close()
 }
 
 // inLab returns how frames travel with a transport on the interfaces of a lab, where nothing

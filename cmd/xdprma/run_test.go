@@ -279,6 +279,16 @@ func TestRunShares(t *testing.T) {
 	}
 }
 
+// The ports of the ranks of a host go on from the one that is named, and end with the last that there is.
+func TestRunPortsEnd(t *testing.T) {
+	for port, fails := range map[uint16]bool{0: false, 65532: false, 65533: true} {
+		r := runner{ranks: 8, perHost: 4, mtu: 1500, queues: 1, args: []string{"true"}, all: bootstrap.Config{Config: userspace.Config{Port: port}}}
+		if err := r.parse("auto", ""); (err != nil) != fails {
+			t.Errorf("port %d: %v", port, err)
+		}
+	}
+}
+
 func runRanksPerHost(t *testing.T, more []string) {
 	modes(t, func(t *testing.T, command func(args ...string) *invocation) {
 		args := slices.Concat([]string{"run", "-n", "5", "--ranks-per-host", "2", "--frames"}, more, []string{"--", "sh", "-c",

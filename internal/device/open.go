@@ -67,8 +67,8 @@ func Open(ctx context.Context, config Config) (Device, error) {
 	if !c.Transport.Valid() {
 		return nil, openError(mpierr.Arg, fmt.Errorf("transport %q is not %s", c.Transport, userspace.TransportNames))
 	}
-	if c.External() && c.Transport == userspace.UDP {
-		return nil, openError(mpierr.Arg, errors.New("a program or sockets from outside are of no use to the transport udp: choose one of XDP's"))
+	if c.External() && (c.Transport == userspace.UDP || c.Transport == userspace.Shared) {
+		return nil, openError(mpierr.Arg, fmt.Errorf("a program or sockets from outside are of no use to the transport %s: choose one of XDP's", c.Transport))
 	}
 	if err := c.locate(ctx); err != nil {
 		return nil, openError(mpierr.Arg, err)
@@ -78,7 +78,7 @@ func Open(ctx context.Context, config Config) (Device, error) {
 		return nil, err
 	}
 	rungs := Ladder(c.Transport, features)
-	if c.Transport == userspace.Auto && c.Agent != "" && c.Sessions > 0 {
+	if c.Transport == userspace.Auto && c.Agent != "" && c.Sessions > 0 && !c.External() {
 		rungs = slices.Insert(rungs, 0, userspace.Shared)
 	}
 	if c.External() {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -34,6 +36,7 @@ func Enter(ctx context.Context, path string, socket, ifindex, slots int) (*Entry
 	if err != nil {
 		return nil, enterError(fmt.Errorf("reach the agent at %s: %w", path, err))
 	}
+	defer context.AfterFunc(ctx, l.fail)()
 	r, files, err := l.ask(request{Kind: enter, Interface: uint32(ifindex), Slots: uint32(slots)}, socket)
 	if err != nil {
 		return nil, errors.Join(enterError(err), l.close())
@@ -43,8 +46,11 @@ func Enter(ctx context.Context, path string, socket, ifindex, slots int) (*Entry
 	var maps []*ebpf.Map
 	for i, fd := range files {
 		m, err := ebpf.NewMapFromFD(fd)
-		if err != nil {
-			closeFiles(files[i:])
+		if err != nil { // it has closed fd
+			closeFiles(files[i+1:])
+			for _, m := range maps {
+				_ = m.Close()
+			}
 			return nil, errors.Join(enterError(fmt.Errorf("use a map that the agent has passed: %w", err)), l.close())
 		}
 		maps = append(maps, m)
@@ -62,7 +68,7 @@ func enterError(err error) error {
 // Mode returns where the program runs that serves the rank.
 func (e *Entry) Mode() loader.Mode { return e.mode }
 
-// Lost is closed once the server is gone, or has failed to reply: the rank is served no more.
+// Lost is closed once the server has ended the service or is gone, or has failed to reply.
 func (e *Entry) Lost() <-chan struct{} { return e.line.lost }
 
 // Close ends the service: when it returns, frames to the rank go to its socket, unless the server has not replied
@@ -74,6 +80,7 @@ type line struct {
 	conn *net.UnixConn
 	most int
 	lost chan struct{}
+	over atomic.Bool // the server has ended the connection, as it does once the rank is served no more
 	once sync.Once
 	read sync.WaitGroup
 
@@ -105,6 +112,7 @@ func (l *line) listen() {
 	for {
 		b, files, err := receive(l.conn)
 		if err != nil {
+			l.over.Store(errors.Is(err, io.EOF))
 			l.fail()
 			return
 		}
@@ -120,14 +128,19 @@ func (l *line) listen() {
 
 func (l *line) fail() { l.once.Do(func() { close(l.lost); _ = l.conn.Close() }) }
 
-// close has the server end the service, and waits until it has.
-func (l *line) close() error {
-	_ = l.conn.CloseWrite()
+// await waits until the server has ended the connection.
+func (l *line) await() {
 	select {
 	case <-l.lost:
 	case <-time.After(patience):
 		l.fail()
 	}
+}
+
+// close has the server end the service, and waits until it has.
+func (l *line) close() error {
+	_ = l.conn.CloseWrite()
+	l.await()
 	l.read.Wait()
 	select {
 	case p := <-l.replies:
@@ -145,7 +158,7 @@ func (l *line) ask(r request, files ...int) (reply, []int, error) {
 	defer l.asking.Unlock()
 	r.ABI = abi
 	if err := send(l.conn, put(r), files); err != nil {
-		l.fail()
+		l.await() // the server may be about to end the service
 		return reply{}, nil, fmt.Errorf("%w: %w", errLost, err)
 	}
 	select {
@@ -193,11 +206,16 @@ func (l *line) Remove(i int) error { return l.ends(request{Kind: remove, Value: 
 // Quiesce implements loader.Chunks.
 func (l *line) Quiesce() error { return l.ends(request{Kind: quiesce}) }
 
-// ends is ask for what has happened already where the server is gone: then no program runs for this rank.
+// dying is how long a process that was killed may take until its links are gone, which its connections outlive or not.
+const dying = 100 * time.Millisecond
+
+// ends is ask for what happens by itself where the server ends: then no program runs for this rank. A server
+// that does not reply may be stopped, and its programs run.
 func (l *line) ends(r request) error {
 	_, files, err := l.ask(r)
 	closeFiles(files)
-	if errors.Is(err, errLost) {
+	if errors.Is(err, errLost) && l.over.Load() {
+		time.Sleep(dying)
 		return nil
 	}
 	return err

@@ -120,14 +120,14 @@ func send(c *net.UnixConn, b []byte, files []int) error {
 func receive(c *net.UnixConn) (b []byte, files []int, err error) {
 	b, oob := make([]byte, 2048), make([]byte, unix.CmsgSpace(4*maxFiles))
 	n, nOOB, flags, _, err := c.ReadMsgUnix(b, oob)
-	if err != nil {
-		return nil, nil, err
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:nOOB])
+	messages, malformed := unix.ParseSocketControlMessage(oob[:max(0, nOOB)]) // an empty packet looks like the end, and may have some
 	for _, m := range messages {
 		if got, wrong := unix.ParseUnixRights(&m); wrong == nil {
 			files = append(files, got...)
 		}
+	}
+	if err == nil {
+		err = malformed
 	}
 	if err == nil && flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0 {
 		err = fmt.Errorf("a packet has more than %d bytes or %d descriptors", len(b), maxFiles)

@@ -20,7 +20,6 @@ import (
 type porter struct {
 	log      *slog.Logger
 	executor *loader.Executor // nil until the first rank enters
-	failed   error            // why there is none
 	lanes    map[site]*lane
 }
 
@@ -93,7 +92,7 @@ func (p *porter) carry(list []*errand) {
 
 // admit looks whether a rank may enter, and sees to the switch of its interface.
 func (p *porter) admit(e *errand) (entry loader.Entry, err error) {
-	at, err := nameOf(e.socket)
+	at, err := nameOf(e.socket, e.ifindex)
 	if err != nil {
 		return entry, badRequest("its socket: %w", err)
 	}
@@ -141,15 +140,21 @@ func (p *porter) admit(e *errand) (entry loader.Entry, err error) {
 
 // prepare loads the executor: at tc where the kernel has tcx, and else by XDP in generic mode.
 func (p *porter) prepare() error {
-	if p.executor != nil || p.failed != nil {
-		return p.failed
+	if p.executor != nil {
+		return nil
 	}
+	var errs []error
 	for _, mode := range []loader.Mode{loader.TCX, loader.Generic} {
-		if p.executor, p.failed = loader.NewExecutor(mode, 0); p.failed == nil {
+		e, err := loader.NewExecutor(mode, 0)
+		if err == nil {
+			if p.executor = e; len(errs) > 0 {
+				p.log.Info("ranks share generic XDP", "reason", errs[0])
+			}
 			return nil
 		}
+		errs = append(errs, err)
 	}
-	return p.failed
+	return errors.Join(errs...)
 }
 
 // leave takes the switch from an interface that has no rank any more.
@@ -195,8 +200,9 @@ func (p *porter) close() error {
 }
 
 // nameOf returns the address and port of a UDP socket, which are its own until it is closed: they do not go to others
-// when it is disconnected, and it does not share them.
-func nameOf(fd int) (at netip.AddrPort, err error) {
+// when it is disconnected, and it does not share them. Nor is it one of another interface than that of an index, where
+// somebody else may have them.
+func nameOf(fd, ifindex int) (at netip.AddrPort, err error) {
 	for _, want := range []struct{ option, value int }{
 		{unix.SO_TYPE, unix.SOCK_DGRAM}, {unix.SO_PROTOCOL, unix.IPPROTO_UDP}, {unix.SO_REUSEADDR, 0}, {unix.SO_REUSEPORT, 0},
 	} {
@@ -207,6 +213,9 @@ func nameOf(fd int) (at netip.AddrPort, err error) {
 		if got != want.value {
 			return at, fmt.Errorf("option %d of its level SOL_SOCKET is %d, and not %d: make a UDP socket that shares its port with no other", want.option, got, want.value)
 		}
+	}
+	if own, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX); err != nil || own != 0 && own != ifindex {
+		return at, fmt.Errorf("it is bound to interface %d, and not to %d or none (%v)", own, ifindex, err)
 	}
 	if err := disconnect(fd); err != nil {
 		return at, fmt.Errorf("disconnect it: %w", err)

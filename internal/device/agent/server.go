@@ -49,6 +49,9 @@ func Serve(path string, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
+// acceptPause follows an error, as that too many files are open.
+const acceptPause = 100 * time.Millisecond
+
 func (s *Server) accept() {
 	for {
 		c, err := s.listener.AcceptUnix()
@@ -57,6 +60,7 @@ func (s *Server) accept() {
 				return
 			}
 			s.log.Warn("a rank cannot connect", "error", err)
+			time.Sleep(acceptPause)
 			continue
 		}
 		g := &guest{server: s, conn: c}
@@ -124,7 +128,7 @@ func (s *Server) Close() error {
 	}
 	s.closed = true
 	for g := range s.guests {
-		_ = g.conn.Close()
+		_ = g.conn.CloseRead() // it closes the connection once its rank has left
 	}
 	s.mu.Unlock()
 	err := s.listener.Close()

@@ -113,6 +113,7 @@ func TestSocketsThatMayEnter(t *testing.T) {
 		{"an address that it shares", h.socket(t, unix.SOCK_DGRAM, h.at(7005), unix.SO_REUSEPORT), "shares its port"},
 		{"a port that it shares", h.socket(t, unix.SOCK_DGRAM, h.at(7006), unix.SO_REUSEADDR), "shares its port"},
 		{"TCP", h.socket(t, unix.SOCK_STREAM, h.at(7007)), "make a UDP socket"},
+		{"one of another interface", h.socket(t, unix.SOCK_DGRAM, h.at(7009), unix.SO_BINDTOIFINDEX), "bound to interface 1"},
 		{"no socket of IP", unix1, "make a UDP socket"},
 		{"no socket", int(h.null(t)), "its socket"},
 		{"one that has entered", good, "another rank has its address and port"},
@@ -213,15 +214,21 @@ func TestServerGoes(t *testing.T) {
 	if err := entries[0].Tier().Install(0, file); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed := testenv.Start(h.Server.Close)
 	for _, e := range entries {
 		select {
 		case <-e.Lost():
 		case <-time.After(testenv.Limit):
 			t.Fatal("a rank does not learn that the server is gone")
 		}
+	}
+	if n := h.programs(t, entries[0].Mode()); n != 0 {
+		t.Error("ranks are told that they are served no more, and the switch is there")
+	}
+	if err := testenv.Ends(t, "closing the server", closed); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
 		tier := e.Tier()
 		if err := errors.Join(tier.Remove(0), tier.Quiesce()); err != nil {
 			t.Error(err)
@@ -282,4 +289,45 @@ func (h *house) programs(t *testing.T, mode loader.Mode) (n int) {
 		return err
 	})
 	return n
+}
+
+// Descriptors that come with a packet that is no request are closed, also with an empty one.
+func TestStrayDescriptorsAreClosed(t *testing.T) {
+	h := newHouse(t)
+	fd := h.null(t)
+	connect := func(b []byte) {
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: h.path, Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, _, err := c.WriteMsgUnix(b, unix.UnixRights(fd, fd, fd), nil); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.CloseWrite()
+		_, _, _ = receive(c) // a refusal, or the end
+	}
+	connect([]byte("x"))
+	before := testenv.OpenFiles(t)
+	for range 20 {
+		connect(nil)
+		connect([]byte("x"))
+	}
+	testenv.Await(t, "the descriptors to be closed", func() bool { return testenv.OpenFiles(t) <= before })
+}
+
+// A rank does not wait longer for a server than it wants to.
+func TestEnterEndsWithItsContext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "silent")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	if _, err := Enter(ctx, path, 0, 1, 4); err == nil || time.Since(begin) > patience/2 {
+		t.Errorf("after %v: %v", time.Since(begin), err)
+	}
 }
