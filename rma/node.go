@@ -185,7 +185,8 @@ func (n *Node) Rank() int { return n.job.Rank() }
 func (n *Node) Size() int { return n.job.Size() }
 
 // Mode names how frames travel: "xdp-native-zerocopy", "xdp-native",
-// "xdp-generic" or "udp". It becomes "udp" if XDP turns out not to deliver frames.
+// "xdp-generic" or "udp"; "shared-tcx" or "shared-generic" where the rank shares its interface, and its frames travel
+// by a UDP socket but for small calls. It becomes "udp" if XDP turns out not to deliver frames, or the agent is gone.
 // It is "udp" while another tool has taken the rank's XDP program from the interface.
 func (n *Node) Mode() string { return n.job.Poller().Facts().Mode.String() }
 

@@ -153,7 +153,7 @@ func runSeeds(t *testing.T, lab *netlab.Lab, s spec, n uint64) *job {
 
 // Random programs come out as the model says, between real processes.
 func TestRandomPrograms(t *testing.T) {
-	for _, transports := range testenv.Cases([][]string{{"xdp-native", "udp", "xdp-generic"}}, []string{"xdp-native"}, []string{"udp"}) {
+	for _, transports := range testenv.Cases([][]string{{"xdp-native", "udp", "xdp-generic"}}, []string{"xdp-native"}, []string{"udp"}, []string{"shared", "udp", "xdp-generic"}) {
 		t.Run(strings.Join(transports, ","), func(t *testing.T) {
 			lab := acceptAnswers(t, labtest.New(t, netlab.Config{Ranks: 6}), transports...)
 			checkNothingLost(runRandom(t, lab, spec{transports: transports}))
@@ -162,12 +162,17 @@ func TestRandomPrograms(t *testing.T) {
 			}
 		})
 	}
+	t.Run("two hosts of one interface", func(t *testing.T) {
+		lab := labtest.New(t, netlab.Config{Ranks: 6, RanksPerHost: 3, Share: true})
+		checkNothingLost(runRandom(t, lab, spec{transports: []string{"shared"}}))
+		checkNothingLost(runRandom(t, lab, spec{transports: []string{"shared"}, env: []string{"XDPRMA_FRAMES=1"}}))
+	})
 }
 
 // Also over a wire that loses, damages and repeats frames, and in checking mode,
 // which finds no conflicts: the programs are in order.
 func TestRandomProgramsOverFaults(t *testing.T) {
-	for _, transport := range testenv.Cases([]string{"xdp-native"}, "udp") {
+	for _, transport := range testenv.Cases([]string{"xdp-native", "shared"}, "udp") {
 		t.Run(transport, func(t *testing.T) {
 			lab := labtest.New(t, netlab.Config{Ranks: 3})
 			both := relays(t, lab, transport != "xdp-native", rates{drop: 20, corrupt: 20, duplicate: 20})
