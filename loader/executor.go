@@ -207,7 +207,8 @@ func (e *Executor) Enter(entries []Entry) (members []*Member, errs []error) {
 	if err := e.use(func() error { return e.install(slices.DeleteFunc(slices.Clone(members), isNil)) }); err != nil {
 		for i, p := range members {
 			if p != nil {
-				errs[i] = errors.Join(enterError(mpierr.Unsupported, err), p.abandon())
+				errs[i] = enterError(mpierr.Unsupported, err)
+				p.abandon()
 				members[i] = nil
 			}
 		}
@@ -307,10 +308,9 @@ func (p *Member) Maps() []*ebpf.Map { return p.maps }
 func (p *Member) Chunks() Chunks { return p.chunks }
 
 // abandon gives up what prepare made.
-func (p *Member) abandon() error {
+func (p *Member) abandon() {
 	p.in.taken[p.index] = false
 	closeMaps(p.maps)
-	return nil
 }
 
 // Leave ends the service of ranks, whose Chunks nobody uses any more. Frames to them go on to their sockets at once.
@@ -350,7 +350,7 @@ func (e *Executor) leave(members []*Member) error {
 		return errors.Join(errs...) // the indices are not given on
 	}
 	for _, p := range members {
-		_ = p.abandon()
+		p.abandon()
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package loader
 
 import (
 	"errors"
-	"fmt"
 	"math/bits"
 	"net"
 	"net/netip"
@@ -148,6 +147,3 @@ func placeFor(a netip.Addr, port uint16) (p bpf.SharedPlace) {
 	p.Address.Words, p.Address.Protocol, p.Port = in.Words, in.Protocol, bits.ReverseBytes16(port)
 	return p
 }
-
-// String names the interface by its index.
-func (s *Switch) String() string { return fmt.Sprintf("switch of interface %d", s.index) }
