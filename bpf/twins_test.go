@@ -20,13 +20,13 @@ import (
 // The program and its twin in Go do the same with the same frames: they say the same,
 // give the same answers, and leave the same memory behind.
 func TestTwinsAgree(t *testing.T) {
-	for name, load := range map[string]func() *tier{
-		"with CAP_PERFMON":    func() *tier { return loadForm(t, true) },
-		"without CAP_PERFMON": func() *tier { return loadForm(t, false) },
-		"shared by XDP":       func() *tier { return loadShared(t, bpf.LoadShared) },
-		"shared at tcx":       func() *tier { return loadShared(t, bpf.LoadSharedTCX) },
+	for name, load := range map[string]func(*testing.T) *tier{
+		"with CAP_PERFMON":    func(t *testing.T) *tier { return loadForm(t, true) },
+		"without CAP_PERFMON": func(t *testing.T) *tier { return loadForm(t, false) },
+		"shared by XDP":       func(t *testing.T) *tier { return loadShared(t, bpf.LoadShared) },
+		"shared at tcx":       func(t *testing.T) *tier { return loadShared(t, bpf.LoadSharedTCX) },
 	} {
-		t.Run(name, func(t *testing.T) { twinsAgree(t, load()) })
+		t.Run(name, func(t *testing.T) { twinsAgree(t, load(t)) })
 	}
 }
 
