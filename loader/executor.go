@@ -148,20 +148,34 @@ func (e *Executor) outer() []*ebpf.Map {
 	return []*ebpf.Map{m.Slots, m.Windows, m.Answers, m.Bell, m.Sessions, m.Counters}
 }
 
+// Memory returns how many bytes the maps of a rank have that has so many slots.
+func (e *Executor) Memory(slots int) (bytes int64) {
+	for _, name := range tables {
+		m := e.rankMap(name, slots)
+		bytes += int64(m.MaxEntries) * int64(max(1, m.KeySize+m.ValueSize)) // a ring has bytes
+	}
+	return bytes
+}
+
+// rankMap describes a map of a rank that has so many slots.
+func (e *Executor) rankMap(name string, slots int) *ebpf.MapSpec {
+	inner := e.spec.Maps[name].InnerMap.Copy()
+	inner.Name = "xdprma_" + name
+	switch name {
+	case bpf.SharedMapSlots:
+		inner.MaxEntries = uint32(slots)
+	case bpf.SharedMapSessions: // a slot may be another session's before the last one is forgotten
+		inner.MaxEntries = uint32(2 * slots)
+	case bpf.SharedMapAnswers:
+		inner.MaxEntries = answersLen(slots)
+	}
+	return inner
+}
+
 // rankMaps makes the maps of a rank that has so many slots.
 func (e *Executor) rankMaps(slots int) (made []*ebpf.Map, err error) {
 	for _, name := range tables {
-		inner := e.spec.Maps[name].InnerMap.Copy()
-		inner.Name = "xdprma_" + name
-		switch name {
-		case bpf.SharedMapSlots:
-			inner.MaxEntries = uint32(slots)
-		case bpf.SharedMapSessions: // a slot may be another session's before the last one is forgotten
-			inner.MaxEntries = uint32(2 * slots)
-		case bpf.SharedMapAnswers:
-			inner.MaxEntries = answersLen(slots)
-		}
-		m, err := ebpf.NewMap(inner)
+		m, err := ebpf.NewMap(e.rankMap(name, slots))
 		if err != nil {
 			closeMaps(made)
 			return nil, err

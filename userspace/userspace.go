@@ -54,6 +54,9 @@ func (t Transport) Valid() bool {
 	return slices.Contains(Transports(), t)
 }
 
+// NoAgent is an Agent that is none.
+const NoAgent = "off"
+
 // Bounds of a Config and of Limits, where they are not 0.
 const (
 	MaxQueues   = 64
@@ -71,7 +74,8 @@ type Config struct {
 	Queues    int        // of XDP: at most so many are used, up to 64; by default all receive queues of the interface
 
 	// Agent is the path of the Unix socket of an agent, which has XDP or tc execute small requests for several ranks of
-	// an interface. It serves the transports shared and auto; empty: there is none.
+	// an interface. It serves the transports shared and auto. By default it is that of this host, at
+	// /run/xdprma/agent.sock, if there is one; NoAgent: none.
 	Agent string
 
 	// Program is a classifier that somebody else attached, for Address and Port, which are

@@ -1,6 +1,7 @@
 package vmtests
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -47,6 +48,7 @@ type spec struct {
 	key        *secure.Key   // the job's; nil: it has none
 	level      secure.Level  // of the frames of a job with a key
 	overTCP    bool          // the rendezvous is at the address of rank 0's host, for all to reach
+	agent      string        // the socket of one that is there; empty: the job has one of its own, if it shares interfaces
 	env        []string
 	change     func(rank int, c *bootstrap.Config, cmd *exec.Cmd) // before a rank starts
 }
@@ -82,7 +84,7 @@ func start(t *testing.T, lab *netlab.Lab, s spec) *job {
 		t.Fatal(err)
 	}
 	j.base.Rendezvous = j.server.Addr()
-	if slices.Contains(s.transports, string(userspace.Shared)) {
+	if j.base.Agent = cmp.Or(s.agent, userspace.NoAgent); s.agent == "" && slices.Contains(s.transports, string(userspace.Shared)) {
 		j.shareInterfaces()
 	}
 	t.Cleanup(j.cleanUp)
@@ -97,7 +99,7 @@ func (j *job) shareInterfaces() {
 	j.t.Helper()
 	j.base.Agent = filepath.Join(j.lab.Dir(), fmt.Sprintf("agent-%x", j.base.Job))
 	var err error
-	if j.agent, err = agent.Serve(j.base.Agent, nil); err != nil {
+	if j.agent, err = agent.Serve(agent.Config{Path: j.base.Agent}); err != nil {
 		j.t.Fatal(err)
 	}
 	j.t.Cleanup(func() {

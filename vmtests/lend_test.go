@@ -21,7 +21,16 @@ var others = []string{"nobody", "daemon"}
 // asOthers has ranks run as these users, by `xdprma lend`, whose program is helper.
 func asOthers(t *testing.T, helper string) func(int, *bootstrap.Config, *exec.Cmd) {
 	t.Helper()
-	// They may not enter the folder in which go test has built this program.
+	program := programForAll(t)
+	return func(_ int, c *bootstrap.Config, cmd *exec.Cmd) {
+		cmd.Path, cmd.Dir = helper, "/"
+		cmd.Args = []string{"xdprma", "lend", "--user", others[c.Rank], "--interface", c.Interface, "--transport", string(c.Transport), "--", program}
+	}
+}
+
+// programForAll is this program, in a folder that all users may enter. That in which go test has built it is none.
+func programForAll(t *testing.T) string {
+	t.Helper()
 	program := filepath.Join(t.TempDir(), "rank")
 	testenv.ForAll(t, filepath.Dir(program))
 	self, err := os.Executable()
@@ -35,10 +44,7 @@ func asOthers(t *testing.T, helper string) func(int, *bootstrap.Config, *exec.Cm
 	if err := os.WriteFile(program, text, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return func(_ int, c *bootstrap.Config, cmd *exec.Cmd) {
-		cmd.Path, cmd.Dir = helper, "/"
-		cmd.Args = []string{"xdprma", "lend", "--user", others[c.Rank], "--interface", c.Interface, "--transport", string(c.Transport), "--", program}
-	}
+	return program
 }
 
 // Ranks without privileges work over XDP, by what `xdprma lend` passes on. When they end nothing

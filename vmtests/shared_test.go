@@ -82,7 +82,12 @@ func crowded(s *self) error {
 // processes are stopped, each for itself.
 func TestRanksOfOneInterfaceAreServed(t *testing.T) {
 	lab := labtest.New(t, netlab.Config{Ranks: 2 * sharers, RanksPerHost: sharers, Share: true})
-	j := start(t, lab, spec{program: "crowded", transports: []string{"shared"}})
+	areServed(t, start(t, lab, spec{program: "crowded", transports: []string{"shared"}}))
+}
+
+// areServed has the ranks of the second host stopped, and served.
+func areServed(t *testing.T, j *job) {
+	t.Helper()
 	for _, r := range j.ranks {
 		j.await(r, "ready")
 	}

@@ -48,7 +48,7 @@ func usageError(format string, args ...any) error {
 
 // commands are the constructors of the subcommands; each file of a subcommand
 // adds its own.
-var commands = []func() *cli.Command{runCommand, lendCommand, keyCommand, infoCommand, perfCommand, perfRankCommand, perfBusyCommand, guardCommand, manCommand}
+var commands = []func() *cli.Command{runCommand, lendCommand, agentCommand, keyCommand, infoCommand, perfCommand, perfRankCommand, perfBusyCommand, guardCommand, manCommand}
 
 const completionDescription = `For the present shell, or in the shell's start-up file:
   bash  source <(xdprma completion bash); this takes the package bash-completion

@@ -27,7 +27,7 @@ func TestManual(t *testing.T) {
 			t.Errorf("%q is taken for a macro", line)
 		}
 	}
-	for _, make := range []func() *cli.Command{runCommand, lendCommand, keyCommand, infoCommand, perfCommand, manCommand} {
+	for _, make := range []func() *cli.Command{runCommand, lendCommand, agentCommand, keyCommand, infoCommand, perfCommand, manCommand} {
 		c := make()
 		_, section, found := strings.Cut(page, "\n.SS xdprma "+c.Name+" ")
 		if !found {

@@ -359,7 +359,7 @@ func (r *runner) agentPath() string { return filepath.Join(r.lab.Dir(), "agent")
 // startAgent has this process share XDP among ranks that have one interface.
 func (r *runner) startAgent() (err error) {
 	if r.lab != nil && r.shares() {
-		r.agent, err = agent.Serve(r.agentPath(), slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		r.agent, err = agent.Serve(agent.Config{Path: r.agentPath(), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	}
 	return err
 }
@@ -490,7 +490,7 @@ func (r *runner) configure() {
 			if c.Port != 0 {
 				c.Port += uint16(r.lab.Sharer(rank))
 			}
-			if r.agent != nil {
+			if c.Agent = userspace.NoAgent; r.agent != nil {
 				c.Agent = r.agentPath()
 			}
 		} else {

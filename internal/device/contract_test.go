@@ -72,7 +72,7 @@ func agentOf(t *testing.T, transport userspace.Transport) (path string) {
 		return ""
 	}
 	path = filepath.Join(t.TempDir(), "agent")
-	s, err := agent.Serve(path, nil)
+	s, err := agent.Serve(agent.Config{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}

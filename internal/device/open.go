@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/xdprma/xdprma/internal/device/agent"
 	"github.com/xdprma/xdprma/internal/protocol/siphash"
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/loader"
@@ -33,6 +35,7 @@ type Config struct {
 	Job      uint64        // whose handshakes are answered; 0: of any job
 	HelloKey *siphash.Key  // by which the handshakes of Job have codes; nil: they have none
 	Sessions int           // of XDP: of which the program executes requests where it can, up to 4096; 0: of none
+	Unnamed  bool          // nobody has named the interface: Auto puts no XDP program there, and means shared or UDP
 	Logger   *slog.Logger  // told, as a warning, which better modes were not possible and why; silent by default
 
 	tryOnce bool // OpenXDP does not wait for queues that other sockets have
@@ -78,8 +81,13 @@ func Open(ctx context.Context, config Config) (Device, error) {
 		return nil, err
 	}
 	rungs := Ladder(c.Transport, features)
-	if c.Transport == userspace.Auto && c.Agent != "" && c.Sessions > 0 && !c.External() {
-		rungs = slices.Insert(rungs, 0, userspace.Shared)
+	if c.Transport == userspace.Auto && !c.External() {
+		if c.Unnamed {
+			rungs = Ladder(userspace.UDP, features)
+		}
+		if c.AgentPath() != "" && c.Sessions > 0 && !c.Address.IsLoopback() {
+			rungs = slices.Insert(rungs, 0, userspace.Shared)
+		}
 	}
 	if c.External() {
 		rungs = rungs[:1]
@@ -96,6 +104,20 @@ func Open(ctx context.Context, config Config) (Device, error) {
 		return nil, openError(mpierr.Unsupported, err)
 	}
 	return d, nil
+}
+
+// AgentPath returns where the agent's socket is that the device uses, or nothing where it uses none: the one that Agent
+// names, or the one of this host, if there is one.
+func (c *Config) AgentPath() string {
+	switch c.Agent {
+	case userspace.NoAgent:
+		return ""
+	case "":
+		if _, err := os.Stat(agent.DefaultPath); err == nil {
+			return agent.DefaultPath
+		}
+	}
+	return c.Agent
 }
 
 // duplicates returns file descriptors of the same files.

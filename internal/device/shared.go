@@ -45,7 +45,7 @@ const (
 )
 
 // OpenShared opens a device at config's address, which is required and decides on the interface, and enters the rank with
-// the agent at config's Agent. It takes no privilege. It blocks until the agent has replied, for up to 10 seconds. The goroutine
+// the agent at config's AgentPath. It takes no privilege. It blocks until the agent has replied, for up to 10 seconds. The goroutine
 // must run in the network namespace that the device is to use.
 func OpenShared(ctx context.Context, config Config) (*Shared, error) {
 	s := &Shared{UDP: UDP{base: base{job: config.Job, keyed: config.HelloKey != nil}, socket: socket{fd: -1}}, end: make(chan struct{})}
@@ -57,13 +57,14 @@ func OpenShared(ctx context.Context, config Config) (*Shared, error) {
 }
 
 func (s *Shared) open(ctx context.Context, c Config) (err error) {
-	if c.Agent == "" {
-		return openError(mpierr.Arg, errors.New("no agent is named, which a shared interface takes: `xdprma run` has one"))
+	path := c.AgentPath()
+	if path == "" {
+		return openError(mpierr.Arg, errors.New("this host has no agent, which a shared interface takes: root starts one by `xdprma agent`"))
 	}
 	if err := s.beginNumbered(&c); err != nil {
 		return err
 	}
-	if s.entry, err = agent.Enter(ctx, c.Agent, s.fd, s.zone, max(1, c.Sessions)); err != nil {
+	if s.entry, err = agent.Enter(ctx, path, s.fd, s.zone, max(1, c.Sessions)); err != nil {
 		return err
 	}
 	fds := []int{s.fd}

@@ -42,7 +42,7 @@ var arches = []*arch{
 const userland = "trixie"
 
 // utilities are the packages of programs that all machines have.
-var utilities = []string{"coreutils", "dash", "grep", "iproute2", "util-linux", "xdp-tools"}
+var utilities = []string{"bash", "coreutils", "dash", "grep", "iproute2", "util-linux", "xdp-tools"}
 
 // packages are Debian's for such processors.
 func (a *arch) packages(cache, mirror string, suites []string) (*debian, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +63,9 @@ func Enter(ctx context.Context, path string, socket, ifindex, slots int) (*Entry
 }
 
 func enterError(err error) error {
+	if known := (*mpierr.Error)(nil); errors.As(err, &known) {
+		return err
+	}
 	return mpierr.New("enter", mpierr.Unsupported, mpierr.NoRank, "%w", err)
 }
 
@@ -100,8 +104,11 @@ func dial(ctx context.Context, path string) (*line, error) {
 		return nil, err
 	}
 	l := &line{conn: c.(*net.UnixConn), lost: make(chan struct{}), replies: make(chan packet, 1)}
-	if err := belongs(l.conn); err != nil {
+	switch user, err := peerOf(l.conn); {
+	case err != nil:
 		return nil, errors.Join(err, c.Close())
+	case user != 0 && int(user) != os.Geteuid():
+		return nil, errors.Join(fmt.Errorf("it is of user %d, and neither of root nor of this process's user %d", user, os.Geteuid()), c.Close())
 	}
 	l.read.Go(l.listen)
 	return l, nil

@@ -11,13 +11,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/protocol/wire"
 	"github.com/xdprma/xdprma/mpierr"
 )
+
+// DefaultPath is where an agent listens, and ranks look for one, unless they are told otherwise.
+const DefaultPath = "/run/xdprma/agent.sock"
 
 // abi numbers what both sides have to agree on: these messages, the layout of a rank's maps, and the frames.
 const abi = 1<<8 | wire.Version
@@ -82,8 +84,12 @@ func parseRequest(b []byte) (r request, err error) {
 
 // refusal is the reply that says err.
 func refusal(err error) []byte {
+	class := mpierr.ClassOf(err)
+	if known := (*mpierr.Error)(nil); errors.As(err, &known) {
+		err = known.Err // the rank says the rest
+	}
 	text := []byte(err.Error())
-	return append(put(reply{ABI: abi, Class: uint32(mpierr.ClassOf(err))}), text[:min(len(text), maxText)]...)
+	return append(put(reply{ABI: abi, Class: uint32(class)}), text[:min(len(text), maxText)]...)
 }
 
 // parseReply reads a reply, whose error is that of the server.
@@ -145,18 +151,15 @@ func closeFiles(files []int) {
 	}
 }
 
-// belongs returns an error unless the other end of a connection is root, or the user of this process.
-func belongs(c *net.UnixConn) error {
+// peerOf returns the user who has made the other end of a connection.
+func peerOf(c *net.UnixConn) (user uint32, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var peer *unix.Ucred
 	if controlled := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); controlled != nil || err != nil {
-		return errors.Join(controlled, err)
+		return 0, errors.Join(controlled, err)
 	}
-	if peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
-		return fmt.Errorf("it is of user %d, and neither of root nor of this process's user %d", peer.Uid, os.Geteuid())
-	}
-	return nil
+	return peer.Uid, nil
 }

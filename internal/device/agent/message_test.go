@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -49,7 +50,8 @@ func TestRefusals(t *testing.T) {
 		errors.New("of no class"),
 	} {
 		_, got := parseReply(refusal(err))
-		if mpierr.ClassOf(got) != mpierr.ClassOf(err) || !strings.Contains(got.Error(), err.Error()[:min(len(err.Error()), maxText)]) {
+		text := strings.TrimPrefix(err.Error(), fmt.Sprintf("enter: %v: ", mpierr.ClassOf(err))) // the rank says the rest
+		if mpierr.ClassOf(got) != mpierr.ClassOf(err) || !strings.HasSuffix(got.Error(), ": "+text[:min(len(text), maxText)]) {
 			t.Errorf("%v comes as %v", err, got)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,12 +17,15 @@ import (
 	"github.com/xdprma/xdprma/mpierr"
 )
 
-// porter lets ranks in and out. One goroutine uses it. It has the executor, and a switch on each interface for as long as
+// porter lets ranks in and out. One goroutine uses it. It has the executors, and a switch on each interface for as long as
 // a rank there is served.
 type porter struct {
-	log      *slog.Logger
-	executor *loader.Executor // nil until the first rank enters
-	lanes    map[site]*lane
+	log       *slog.Logger
+	config    Config
+	accounts  *accounts
+	executors map[loader.Mode]*loader.Executor
+	lanes     map[site]*lane
+	noTCX     error // why switches that are not in a driver are not at tc
 }
 
 // site is an interface.
@@ -33,8 +38,11 @@ type site struct {
 type lane struct {
 	*loader.Switch
 	site      site
-	namespace int // a descriptor of it
+	executor  *loader.Executor
+	namespace int    // a descriptor of it
+	user      uint32 // who entered first
 	guests    int
+	stays     bool // without guests, too
 	away      bool // somebody has taken the switch away
 }
 
@@ -43,6 +51,7 @@ type errand struct {
 	enters, leaves *guest
 	socket         int // of who enters
 	ifindex, slots int
+	entry          loader.Entry // once it is admitted
 
 	mode loader.Mode // the porter's answer
 	err  error
@@ -51,115 +60,218 @@ type errand struct {
 
 // carry carries out errands.
 func (p *porter) carry(list []*errand) {
-	var leaving []*loader.Member
+	leaving := map[*loader.Executor][]*loader.Member{}
+	for _, e := range list {
+		if g := e.leaves; g != nil {
+			leaving[g.lane.executor] = append(leaving[g.lane.executor], g.place)
+		}
+	}
+	for executor, members := range leaving {
+		if err := executor.Leave(members); err != nil {
+			p.log.Warn("the places of ranks that have left cannot be given to others", "ranks", len(members), "error", err)
+		}
+	}
 	for _, e := range list {
 		if e.leaves != nil {
-			leaving = append(leaving, e.leaves.place)
+			p.leave(e.leaves)
 		}
 	}
-	if len(leaving) > 0 {
-		if err := p.executor.Leave(leaving); err != nil {
-			p.log.Warn("the places of ranks that have left cannot be given to others", "ranks", len(leaving), "error", err)
-		}
-	}
-	for _, e := range list {
-		if e.leaves != nil {
-			p.leave(e.leaves.lane)
-		}
-	}
-	var entering []*errand
-	var entries []loader.Entry
+	entering := map[*loader.Executor][]*errand{}
 	for _, e := range list {
 		if e.enters == nil {
 			continue
 		}
-		entry, err := p.admit(e)
-		if e.err = err; err == nil {
-			entering, entries = append(entering, e), append(entries, entry)
+		if e.err = p.admit(e); e.err == nil {
+			executor := e.enters.lane.executor
+			entering[executor] = append(entering[executor], e)
 		}
 	}
-	if len(entries) == 0 {
-		return
-	}
-	places, errs := p.executor.Enter(entries)
-	for i, e := range entering {
-		e.enters.place, e.err, e.mode = places[i], errs[i], p.executor.Mode()
-		if e.err != nil {
-			p.leave(e.enters.lane)
+	for executor, errands := range entering {
+		entries := make([]loader.Entry, len(errands))
+		for i, e := range errands {
+			entries[i] = e.entry
+		}
+		places, errs := executor.Enter(entries)
+		for i, e := range errands {
+			p.settle(e, places[i], errs[i])
 		}
 	}
 }
 
-// admit looks whether a rank may enter, and sees to the switch of its interface.
-func (p *porter) admit(e *errand) (entry loader.Entry, err error) {
+// settle notes whether a rank has entered that was admitted.
+func (p *porter) settle(e *errand, place *loader.Member, err error) {
+	g := e.enters
+	p.accounts.release(g.owner, g.lane.executor.Memory(e.slots))
+	if e.err = err; err != nil {
+		p.leave(g)
+		return
+	}
+	g.place, e.mode = place, g.lane.executor.Mode()
+	for _, m := range place.Maps() {
+		p.accounts.made(g.owner, m)
+	}
+}
+
+// admit looks whether a rank may enter, and sees to the switch of its interface. Then settle has to follow.
+func (p *porter) admit(e *errand) error {
 	at, err := nameOf(e.socket, e.ifindex)
 	if err != nil {
-		return entry, badRequest("its socket: %w", err)
+		return badRequest("its socket: %w", err)
+	}
+	if first, last := p.config.Ports[0], p.config.Ports[1]; last != 0 && (at.Port() < first || at.Port() > last) {
+		return badRequest("its port %d is not within %d and %d, which the agent allows", at.Port(), first, last)
 	}
 	namespace, err := unix.IoctlRetInt(e.socket, unix.SIOCGSKNS)
 	if err != nil {
-		return entry, badRequest("find the network namespace of its socket: %w", err)
+		return badRequest("find the network namespace of its socket: %w", err)
 	}
 	defer unix.Close(namespace)
-	var stat unix.Stat_t
-	if err := unix.Fstat(namespace, &stat); err != nil {
-		return entry, badRequest("look at the network namespace of its socket: %w", err)
+	where, err := siteOf(namespace, e.ifindex)
+	if err != nil {
+		return err
 	}
-	if err := p.prepare(); err != nil {
-		return entry, err
+	g := e.enters
+	g.owner.dev, g.owner.inode = where.dev, where.inode
+	if err := p.accounts.enter(g.owner); err != nil {
+		return err
 	}
-	where := site{uint64(stat.Dev), stat.Ino, e.ifindex}
-	err = within(namespace, func() error {
-		ifi, err := net.InterfaceByIndex(e.ifindex)
-		if err != nil {
-			return badRequest("interface %d: %w", e.ifindex, err)
-		}
-		if err := owns(ifi, at.Addr()); err != nil {
-			return err
-		}
-		if p.lanes[where] == nil {
-			s, err := p.executor.NewSwitch(ifi.Name)
-			if err != nil {
-				return err
-			}
-			own, err := unix.FcntlInt(uintptr(namespace), unix.F_DUPFD_CLOEXEC, 0)
-			if err != nil {
-				return errors.Join(badRequest("keep its network namespace: %w", err), s.Close())
-			}
-			p.lanes[where] = &lane{Switch: s, site: where, namespace: own}
-		}
-		return nil
+	err = within(namespace, func() (err error) {
+		g.lane, err = p.laneFor(where, namespace, at.Addr(), g.owner.user)
+		return err
 	})
 	if err != nil {
-		return entry, err
+		p.accounts.leave(g.owner)
+		return err
 	}
-	e.enters.lane = p.lanes[where]
-	e.enters.lane.guests++
-	return loader.Entry{Switch: e.enters.lane.Switch, Address: at.Addr(), Port: at.Port(), Socket: e.socket, Slots: e.slots}, nil
+	g.lane.guests++
+	if err := p.accounts.reserve(g.owner, g.lane.executor.Memory(e.slots)); err != nil {
+		p.leave(g)
+		return err
+	}
+	e.entry = loader.Entry{Switch: g.lane.Switch, Address: at.Addr(), Port: at.Port(), Socket: e.socket, Slots: e.slots}
+	return nil
 }
 
-// prepare loads the executor: at tc where the kernel has tcx, and else by XDP in generic mode.
-func (p *porter) prepare() error {
-	if p.executor != nil {
+// siteOf returns an interface of a namespace.
+func siteOf(namespace, index int) (site, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(namespace, &stat); err != nil {
+		return site{}, badRequest("look at the network namespace of its socket: %w", err)
+	}
+	return site{uint64(stat.Dev), stat.Ino, index}, nil
+}
+
+// laneFor returns the switch of the interface at a site, which has an address. The thread is in its namespace.
+func (p *porter) laneFor(at site, namespace int, ip netip.Addr, user uint32) (*lane, error) {
+	ifi, err := net.InterfaceByIndex(at.index)
+	if err != nil {
+		return nil, badRequest("interface %d: %w", at.index, err)
+	}
+	if err := owns(ifi, ip); err != nil {
+		return nil, err
+	}
+	if may := p.config.Interfaces; len(may) > 0 && !slices.Contains(may, ifi.Name) {
+		return nil, badRequest("interface %s is none of those that the agent allows: %s", ifi.Name, strings.Join(may, ", "))
+	}
+	if l := p.lanes[at]; l != nil {
+		return l, nil
+	}
+	has := 0
+	for _, l := range p.lanes {
+		if l.user == user && !l.stays {
+			has++
+		}
+	}
+	if most := p.config.Limits.Switches; most > 0 && has >= most {
+		return nil, refuse("user %d has brought the agent to %d interfaces, as many as it allows", user, has)
+	}
+	executor, err := p.executorOf(loader.TCX)
+	if err != nil {
+		return nil, err
+	}
+	return p.open(at, namespace, ifi.Name, executor, user)
+}
+
+// open puts a switch on an interface. The thread is in its namespace.
+func (p *porter) open(at site, namespace int, ifname string, executor *loader.Executor, user uint32) (*lane, error) {
+	s, err := executor.NewSwitch(ifname)
+	if err != nil {
+		return nil, err
+	}
+	own, err := unix.FcntlInt(uintptr(namespace), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, errors.Join(badRequest("keep its network namespace: %w", err), s.Close())
+	}
+	l := &lane{Switch: s, site: at, executor: executor, namespace: own, user: user}
+	p.lanes[at] = l
+	return l, nil
+}
+
+// stay puts switches into the drivers of the interfaces that are to have them there.
+func (p *porter) stay() error {
+	if len(p.config.Native) == 0 {
 		return nil
 	}
-	var errs []error
-	for _, mode := range []loader.Mode{loader.TCX, loader.Generic} {
-		e, err := loader.NewExecutor(mode, 0)
-		if err == nil {
-			if p.executor = e; len(errs) > 0 {
-				p.log.Info("ranks share generic XDP", "reason", errs[0])
-			}
-			return nil
-		}
-		errs = append(errs, err)
+	executor, err := p.executorOf(loader.Native)
+	if err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	namespace, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the network namespace: %w", err)
+	}
+	defer unix.Close(namespace)
+	for _, name := range p.config.Native {
+		ifi, err := net.InterfaceByName(name)
+		if err != nil {
+			return fmt.Errorf("interface %s: %w", name, err)
+		}
+		at, err := siteOf(namespace, ifi.Index)
+		if err != nil {
+			return err
+		}
+		if p.lanes[at] != nil {
+			continue
+		}
+		l, err := p.open(at, namespace, name, executor, 0)
+		if err != nil {
+			return err
+		}
+		l.stays = true
+	}
+	return nil
 }
 
-// leave takes the switch from an interface that has no rank any more.
-func (p *porter) leave(l *lane) {
-	if l.guests--; l.guests > 0 {
+// executorOf returns the executor of a mode. Where the kernel has no tcx, that is generic XDP.
+func (p *porter) executorOf(mode loader.Mode) (*loader.Executor, error) {
+	if mode == loader.TCX && p.noTCX != nil {
+		mode = loader.Generic
+	}
+	if e := p.executors[mode]; e != nil {
+		return e, nil
+	}
+	e, err := loader.NewExecutor(mode, maxRanks)
+	if err == nil {
+		p.executors[mode] = e
+		return e, nil
+	}
+	if mode != loader.TCX {
+		return nil, err
+	}
+	e, second := p.executorOf(loader.Generic)
+	if second != nil {
+		return nil, errors.Join(err, second)
+	}
+	p.noTCX = err
+	p.log.Info("ranks share generic XDP", "reason", err)
+	return e, nil
+}
+
+// leave ends what admit began. The last rank takes the switch from its interface.
+func (p *porter) leave(g *guest) {
+	p.accounts.leave(g.owner)
+	l := g.lane
+	if l.guests--; l.guests > 0 || l.stays {
 		return
 	}
 	delete(p.lanes, l.site)
@@ -179,11 +291,11 @@ func (p *porter) look() {
 		if !l.away {
 			l.away = true
 			p.log.Warn("the switch of ranks that share an interface was taken from it, and their frames come through the kernel meanwhile, which is slower",
-				"interface", l.site.index, "mode", p.executor.Mode())
+				"interface", l.site.index, "mode", l.executor.Mode())
 		}
 		if err := within(l.namespace, l.AttachAgain); err == nil {
 			l.away = false
-			p.log.Warn("the switch is on its interface again", "interface", l.site.index, "mode", p.executor.Mode())
+			p.log.Warn("the switch is on its interface again", "interface", l.site.index, "mode", l.executor.Mode())
 		}
 	}
 }
@@ -193,8 +305,8 @@ func (p *porter) close() error {
 	for _, l := range p.lanes {
 		errs = append(errs, l.close())
 	}
-	if p.executor != nil {
-		errs = append(errs, p.executor.Close())
+	for _, e := range p.executors {
+		errs = append(errs, e.Close())
 	}
 	return errors.Join(errs...)
 }

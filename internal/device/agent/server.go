@@ -11,16 +11,33 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/mpierr"
 )
 
-// Server serves ranks. It loads its program when the first one enters.
+// Config says where a Server is, and what for whom. Zero means what a field states.
+type Config struct {
+	Path       string      // of its Unix socket
+	Mode       os.FileMode // of the socket: whoever may write to it may enter; 0: 0600
+	Group      int         // of the socket; 0: that of this process
+	Interfaces []string    // at which ranks may be, by their names in the ranks' network namespaces; empty: at all
+	Native     []string    // of this process's network namespace: the switch is in the driver, as long as the server is there
+	Ports      [2]uint16   // the first and the last that ranks may have; {0, 0}: any
+	Limits     Limits
+	Logger     *slog.Logger // silent by default
+}
+
+// maxRanks is how many ranks a Server has room for in each mode.
+const maxRanks = 1024
+
+// Server serves ranks. It loads a program when the first rank enters that it is for.
 type Server struct {
 	listener *net.UnixListener
 	log      *slog.Logger
+	accounts *accounts
 	serving  sync.WaitGroup // goroutines that accept and serve
 	carrying sync.WaitGroup // the porter's
 
@@ -29,24 +46,71 @@ type Server struct {
 	guests map[*guest]bool
 	queue  []*errand // that wait for the porter
 
+	strangers map[uint32]int // of each user: guests that have not entered
+
 	wake   chan struct{} // of capacity 1: tells the porter of the queue
 	porter porter
 }
 
-// Serve listens at a path for ranks of this process's user and root.
-func Serve(path string, log *slog.Logger) (*Server, error) {
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
-	if err == nil {
-		err = os.Chmod(path, 0o600)
+// Serve listens for ranks, and puts the switches of native interfaces there.
+func Serve(c Config) (*Server, error) {
+	s := &Server{
+		log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), guests: map[*guest]bool{}, strangers: map[uint32]int{}, wake: make(chan struct{}, 1),
+		accounts: &accounts{limits: c.Limits, each: map[owner]*account{}},
 	}
-	if err != nil {
-		return nil, fmt.Errorf("listen for ranks at %s: %w", path, err)
+	s.porter = porter{log: s.log, config: c, accounts: s.accounts, executors: map[loader.Mode]*loader.Executor{}, lanes: map[site]*lane{}}
+	if err := s.porter.stay(); err != nil {
+		return nil, errors.Join(err, s.porter.close())
 	}
-	s := &Server{listener: l, log: cmp.Or(log, slog.New(slog.DiscardHandler)), guests: map[*guest]bool{}, wake: make(chan struct{}, 1)}
-	s.porter.log, s.porter.lanes = s.log, map[site]*lane{}
+	var err error
+	if s.listener, err = listen(c); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for ranks at %s: %w", c.Path, err), s.porter.close())
+	}
 	s.serving.Go(s.accept)
 	s.carrying.Go(s.carry)
 	return s, nil
+}
+
+// listen makes the socket. A file of a server that was killed is replaced.
+func listen(c Config) (*net.UnixListener, error) {
+	at := &net.UnixAddr{Name: c.Path, Net: "unixpacket"}
+	l, err := net.ListenUnix("unixpacket", at)
+	if errors.Is(err, unix.EADDRINUSE) {
+		if err := removeDead(at); err != nil {
+			return nil, err
+		}
+		l, err = net.ListenUnix("unixpacket", at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.Group != 0 {
+		err = os.Chown(c.Path, -1, c.Group)
+	}
+	if err := errors.Join(err, os.Chmod(c.Path, cmp.Or(c.Mode, 0o600))); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// removeDead removes a socket at which nobody listens.
+func removeDead(at *net.UnixAddr) error {
+	info, err := os.Lstat(at.Name)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return errors.New("there is a file that is no socket")
+	}
+	there, err := net.DialUnix("unixpacket", nil, at)
+	switch {
+	case err == nil:
+		_ = there.Close()
+		return errors.New("another agent is there")
+	case !errors.Is(err, unix.ECONNREFUSED):
+		return err
+	}
+	return os.Remove(at.Name)
 }
 
 // acceptPause follows an error, as that too many files are open.
@@ -64,14 +128,47 @@ func (s *Server) accept() {
 			continue
 		}
 		g := &guest{server: s, conn: c}
-		s.mu.Lock()
-		if s.closed {
+		if err := s.greet(g); err != nil {
+			s.log.Debug("a rank is turned away", "user", g.owner.user, "error", err)
 			_ = c.Close()
-		} else {
-			s.guests[g] = true
-			s.serving.Go(g.serve)
 		}
-		s.mu.Unlock()
+	}
+}
+
+// maxStrangers is how many connections of a user may be open by which no rank has entered, or none yet.
+const maxStrangers = 128
+
+// greet begins to serve a guest.
+func (s *Server) greet(g *guest) error {
+	peer, err := peerOf(g.conn)
+	if err != nil {
+		return err
+	}
+	g.owner.user = peer
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return net.ErrClosed
+	}
+	if s.strangers[peer] >= maxStrangers {
+		return fmt.Errorf("%d others of the user have not entered", maxStrangers)
+	}
+	s.strangers[peer]++
+	s.guests[g] = true
+	s.serving.Go(g.serve)
+	return nil
+}
+
+// known ends what greet counts: the guest has entered, or has gone.
+func (s *Server) known(g *guest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.known {
+		return
+	}
+	g.known = true
+	if s.strangers[g.owner.user]--; s.strangers[g.owner.user] == 0 {
+		delete(s.strangers, g.owner.user)
 	}
 }
 
@@ -142,9 +239,17 @@ func (s *Server) Close() error {
 type guest struct {
 	server *Server
 	conn   *net.UnixConn
+	owner  owner
+	known  bool           // guarded by the server's mu
 	place  *loader.Member // once it has entered
 	lane   *lane          // likewise
 }
+
+// A guest that does not enter, or does not read its replies, is not waited for any longer.
+const (
+	enterPatience = 10 * time.Second
+	replyPatience = time.Second
+)
 
 // serve replies to what the rank asks, until it is gone.
 func (g *guest) serve() {
@@ -153,14 +258,12 @@ func (g *guest) serve() {
 			g.server.hand(&errand{leaves: g})
 		}
 		_ = g.conn.Close()
+		g.server.known(g)
 		g.server.mu.Lock()
 		delete(g.server.guests, g)
 		g.server.mu.Unlock()
 	}()
-	if err := belongs(g.conn); err != nil {
-		_ = send(g.conn, refusal(mpierr.New("enter", mpierr.Unsupported, mpierr.NoRank, "%w", err)), nil)
-		return
-	}
+	_ = g.conn.SetReadDeadline(time.Now().Add(enterPatience))
 	for {
 		b, files, err := receive(g.conn)
 		if err != nil {
@@ -172,6 +275,7 @@ func (g *guest) serve() {
 		if err != nil {
 			out = refusal(err)
 		}
+		_ = g.conn.SetWriteDeadline(time.Now().Add(replyPatience))
 		err = send(g.conn, out, passed)
 		closeFiles(passed)
 		if err != nil {
@@ -206,6 +310,8 @@ func (g *guest) answer(b []byte, files []int) (answer reply, passed []int, err e
 		if g.server.hand(e); e.err != nil {
 			return answer, nil, e.err
 		}
+		g.server.known(g)
+		_ = g.conn.SetReadDeadline(time.Time{})
 		answer.Mode, answer.Most = uint32(e.mode), uint32(g.place.Chunks().Most())
 		for _, m := range g.place.Maps() {
 			fd, err := unix.FcntlInt(uintptr(m.FD()), unix.F_DUPFD_CLOEXEC, 0)
@@ -216,7 +322,7 @@ func (g *guest) answer(b []byte, files []int) (answer reply, passed []int, err e
 		}
 	case memory:
 		var fd int
-		if fd, err = g.place.Chunks().NewChunk(value); err == nil {
+		if fd, err = g.newChunk(value); err == nil {
 			passed = append(passed, fd)
 		}
 	case install:
@@ -229,6 +335,31 @@ func (g *guest) answer(b []byte, files []int) (answer reply, passed []int, err e
 		err = badRequest("there is no request of kind %d", r.Kind)
 	}
 	return answer, passed, err
+}
+
+// newChunk makes memory for windows, which counts for its owner.
+func (g *guest) newChunk(size int) (file int, err error) {
+	a := g.server.accounts
+	if err := a.reserve(g.owner, int64(size)); err != nil {
+		return -1, err
+	}
+	defer a.release(g.owner, int64(size))
+	if file, err = g.place.Chunks().NewChunk(size); err != nil {
+		return -1, err
+	}
+	copied, err := unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		var m *ebpf.Map
+		if m, err = ebpf.NewMapFromFD(copied); err == nil {
+			a.made(g.owner, m)
+			err = m.Close()
+		}
+	}
+	if err != nil {
+		_ = unix.Close(file)
+		return -1, fmt.Errorf("count memory: %w", err)
+	}
+	return file, nil
 }
 
 func badRequest(format string, args ...any) error {

@@ -32,13 +32,13 @@ type house struct {
 	sockets []int
 }
 
-func newHouse(t *testing.T) *house {
+func newHouse(t *testing.T) *house { return newHouseOf(t, Config{}) }
+
+func newHouseOf(t *testing.T, c Config) *house {
 	t.Helper()
 	h := &house{Lab: labtest.New(t, netlab.Config{Ranks: 4, RanksPerHost: 2, Share: true}), path: filepath.Join(t.TempDir(), "agent")}
-	var err error
-	if h.Server, err = Serve(h.path, nil); err != nil {
-		t.Fatal(err)
-	}
+	c.Path = h.path
+	h.serve(t, c)
 	t.Cleanup(func() {
 		if err := h.Server.Close(); err != nil {
 			t.Error(err)
@@ -53,6 +53,15 @@ func newHouse(t *testing.T) *house {
 	})
 	t.Cleanup(func() { closeFiles(h.sockets) })
 	return h
+}
+
+// serve starts the server, in the namespace of rank 0.
+func (h *house) serve(t *testing.T, c Config) {
+	t.Helper()
+	h.do(t, func() (err error) {
+		h.Server, err = Serve(c)
+		return err
+	})
 }
 
 func (h *house) do(t *testing.T, f func() error) {

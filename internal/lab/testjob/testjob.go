@@ -63,7 +63,7 @@ func Serve(size int) (places []bootstrap.Config, server *bootstrap.Server, err e
 	}
 	first := Protected(secure.Seal)
 	first.Size, first.Job, first.Frames = size, bootstrap.NewJob(), os.Getenv(EnvHostMemory) == ""
-	first.Config = userspace.Config{Transport: userspace.UDP, Address: netip.MustParseAddr("127.0.0.1"), Queues: 1}
+	first.Config = userspace.Config{Transport: userspace.UDP, Agent: userspace.NoAgent, Address: netip.MustParseAddr("127.0.0.1"), Queues: 1}
 	if server, err = bootstrap.Serve(l, &first); err != nil {
 		return nil, nil, err
 	}

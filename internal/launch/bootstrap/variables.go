@@ -70,7 +70,7 @@ var Contract = []Variable{
 	{EnvAddress, "the IP address; by default the best of the interface's or, without an interface, that from which the rendezvous is reached", false, value{"an IP address of a host", readAddress, writeAddress}},
 	{EnvPort, "the UDP port, 0 for any; by default 7770 on an interface or address that is named, other than loopback's, and else 0", true, number(func(c *Config) *uint16 { return &c.Port }, 0, 65535)},
 	{EnvQueues, "at most so many of the interface's queues are used by XDP, and what arrives by others takes the slower way through the kernel; by default all, up to 64", true, number(func(c *Config) *int { return &c.Queues }, 1, userspace.MaxQueues)},
-	{EnvAgent, "the path of the Unix socket of an agent that shares XDP among the ranks of an interface, or off; `xdprma run` sets it where ranks share one; by default off", false, value{"a path that begins with a slash, or off", readAgent, func(c *Config) string { return c.Agent }}},
+	{EnvAgent, "the path of the Unix socket of an agent that shares XDP among the ranks of an interface, or off; by default /run/xdprma/agent.sock, if it is there; for ranks of its own network `xdprma run` sets it", false, value{"a path that begins with a slash, or off", readAgent, func(c *Config) string { return c.Agent }}},
 	{EnvHost, "a name for the host: ranks that are told the same one share memory; by default those do that share the running kernel and the network namespace", false, text(func(c *Config) *string { return &c.Host }, "a name", func(string) bool { return true })},
 	{EnvFrames, "1: access windows of ranks of the same host by frames too, in this and all ranks of a communicator", true, choice(func(c *Config) *bool { return &c.Frames }, "0", "1")},
 	{EnvExpress, "off: the XDP program executes no requests; on, the default: it executes small ones where it can", true, choice(func(c *Config) *bool { return &c.NoExpress }, "on", "off")},
@@ -178,12 +178,8 @@ func duration(field func(*Config) *time.Duration) value {
 func isInterface(name string) bool { return !strings.ContainsAny(name, "/ \t\n") && len(name) <= 15 }
 
 func readAgent(c *Config, s string) bool {
-	if s == "off" {
-		c.Agent = ""
-		return true
-	}
 	c.Agent = s
-	return strings.HasPrefix(s, "/")
+	return s == userspace.NoAgent || strings.HasPrefix(s, "/")
 }
 
 func readAddress(c *Config, s string) bool {

@@ -284,8 +284,8 @@ func randomID() uint64 {
 }
 
 // openDevice opens the network device that the process's place asks for, for ranks that
-// have met at the address rendezvous. Without an interface or address, or on the loopback
-// interface, XDP is not worth a try.
+// have met at the address rendezvous. Where nobody has named an interface or address, or on the loopback
+// interface, it puts no XDP program there.
 func openDevice(ctx context.Context, o Config, rendezvous netip.Addr, job uint64, helloKey *siphash.Key) (device.Device, error) {
 	p := o.Place
 	c := device.Config{
@@ -298,13 +298,13 @@ func openDevice(ctx context.Context, o Config, rendezvous netip.Addr, job uint64
 		c.Sessions = min(2*p.Size, express.MaxRank)
 	}
 	if p.Interface == "" && (!p.Address.IsValid() || p.Address.IsLoopback()) && (p.Transport == "" || p.Transport == userspace.Auto) {
-		c.Transport = userspace.UDP
-		if p.Size > 1 {
-			o.Logger.Info("the transport auto means UDP here: XDP takes an interface by name, or an address of one other than loopback's",
-				"rank", p.Rank, "interface", bootstrap.EnvInterface, "address", bootstrap.EnvAddress)
+		c.Unnamed = true
+		if c.AgentPath() == "" && p.Size > 1 {
+			o.Logger.Info("the transport auto means UDP here: XDP takes an agent, or an interface by name, or an address of one other than loopback's",
+				"rank", p.Rank, "interface", bootstrap.EnvInterface, "address", bootstrap.EnvAddress, "agent", bootstrap.EnvAgent)
 		}
 	}
-	if p.Interface == "" && !p.Address.IsValid() && c.Transport == userspace.UDP {
+	if p.Interface == "" && !p.Address.IsValid() && (c.Unnamed || c.Transport == userspace.UDP || c.Transport == userspace.Shared) {
 		var err error
 		if c.Address, err = p.LocalAddress(ctx, rendezvous); err != nil {
 			return nil, err
