@@ -185,6 +185,19 @@ func (e *Executor) rankMaps(slots int) (made []*ebpf.Map, err error) {
 	return made, nil
 }
 
+// areMaps returns an error unless maps are such as those of a rank with so many slots.
+func (e *Executor) areMaps(maps []*ebpf.Map, slots int) error {
+	if len(maps) != numTables {
+		return fmt.Errorf("%d maps are not the %d of a rank", len(maps), numTables)
+	}
+	for i, m := range maps {
+		if want := e.rankMap(tables[i], slots); m.Type() != want.Type || m.KeySize() != want.KeySize || m.ValueSize() != want.ValueSize || m.MaxEntries() != want.MaxEntries {
+			return fmt.Errorf("%v is not the map %s of a rank with %d slots", m, tables[i], slots)
+		}
+	}
+	return nil
+}
+
 func closeMaps(maps []*ebpf.Map) {
 	for _, m := range maps {
 		_ = m.Close()
@@ -198,6 +211,10 @@ type Entry struct {
 	Port    uint16     // likewise
 	Socket  int        // its UDP socket, bound to Address and Port; the caller has looked that it is so
 	Slots   int        // sessions whose requests are executed, up to MaxSlots
+
+	// Maps are those of a rank that another Executor has served, with so many slots, in their order; nil: it has none.
+	// They are the Executor's own from then on, also if the rank may not enter.
+	Maps []*ebpf.Map
 }
 
 // Member is a rank that an Executor serves, until Leave.
@@ -246,25 +263,33 @@ func enterError(class mpierr.Class, err error) error {
 	return mpierr.New("enter a rank", class, mpierr.NoRank, "%w", err)
 }
 
-// prepare makes the maps of a rank, of which no program knows yet.
-func (e *Executor) prepare(entry *Entry) (*Member, error) {
+// prepare sees to the maps of a rank, of which no program knows yet.
+func (e *Executor) prepare(entry *Entry) (p *Member, err error) {
+	p = &Member{in: e, at: entry.Switch, key: placeFor(entry.Address, entry.Port), maps: entry.Maps}
+	defer func() {
+		if err != nil {
+			closeMaps(p.maps)
+			p = nil
+		}
+	}()
 	if entry.Slots < 1 || entry.Slots > MaxSlots {
-		return nil, enterError(mpierr.Arg, fmt.Errorf("%d slots are not within 1 and %d", entry.Slots, MaxSlots))
+		return p, enterError(mpierr.Arg, fmt.Errorf("%d slots are not within 1 and %d", entry.Slots, MaxSlots))
 	}
-	index := slices.Index(e.taken, false)
-	if index < 0 {
-		return nil, enterError(mpierr.NoMem, fmt.Errorf("%d ranks have entered, and there is room for no more", len(e.taken)))
+	if p.index = slices.Index(e.taken, false); p.index < 0 {
+		return p, enterError(mpierr.NoMem, fmt.Errorf("%d ranks have entered, and there is room for no more", len(e.taken)))
 	}
-	p := &Member{in: e, at: entry.Switch, key: placeFor(entry.Address, entry.Port), index: index}
-	err := e.use(func() (err error) {
+	if p.maps != nil {
+		if err := e.areMaps(p.maps, entry.Slots); err != nil {
+			return p, enterError(mpierr.Arg, err)
+		}
+	} else if err := e.use(func() (err error) {
 		p.maps, err = e.rankMaps(entry.Slots)
 		return err
-	})
-	if err != nil {
-		return nil, enterError(mpierr.NoMem, err)
+	}); err != nil {
+		return p, enterError(mpierr.NoMem, err)
 	}
-	e.taken[index] = true
-	p.chunks = &chunkMap{use: e.use, outer: e.maps.Chunks, spare: e.spare, base: index * chunksOfRank, most: chunksOfRank, page: int(e.spare.ValueSize())}
+	e.taken[p.index] = true
+	p.chunks = &chunkMap{use: e.use, outer: e.maps.Chunks, spare: e.spare, base: p.index * chunksOfRank, most: chunksOfRank, page: int(e.spare.ValueSize())}
 	return p, nil
 }
 

@@ -59,6 +59,9 @@ func NewShared(maps []*ebpf.Map, chunks Chunks) (s *Shared, err error) {
 // Tier returns what the rank shares with the program.
 func (s *Shared) Tier() *Tier { return s.tier }
 
+// Maps returns the rank's maps, in their order, until Close.
+func (s *Shared) Maps() []*ebpf.Map { return s.maps }
+
 // AllowSession has the program execute requests of a session, which has a slot, or NoSlot: then it
 // does not. It is otherwise as Program.AllowSession.
 func (s *Shared) AllowSession(id uint64, slot int) error {

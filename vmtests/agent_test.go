@@ -2,6 +2,7 @@ package vmtests
 
 import (
 	"bytes"
+	"fmt"
 	"os/exec"
 	"os/user"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,6 +26,13 @@ func startAgent(t *testing.T, args ...string) string {
 	testenv.NeedsRoot(t)
 	socket := filepath.Join(t.TempDir(), "agent")
 	testenv.ForAll(t, filepath.Dir(socket))
+	startAgentAt(t, socket, args...)
+	return socket
+}
+
+// startAgentAt starts it at a socket, and returns what kills it. Else it ends with the test.
+func startAgentAt(t *testing.T, socket string, args ...string) (kill func()) {
+	t.Helper()
 	cmd := exec.Command(programPath(t, "../cmd/xdprma"), append([]string{"agent", "--socket", socket}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	var says bytes.Buffer
@@ -32,7 +41,11 @@ func startAgent(t *testing.T, args ...string) string {
 		t.Fatal(err)
 	}
 	ended := testenv.Start(cmd.Wait)
+	killed := false
 	t.Cleanup(func() {
+		if killed {
+			return
+		}
 		_ = cmd.Process.Signal(unix.SIGTERM)
 		if err := testenv.Ends(t, "the agent", ended); err != nil {
 			t.Errorf("the agent: %v: %s", err, &says)
@@ -46,7 +59,12 @@ func startAgent(t *testing.T, args ...string) string {
 		defer unix.Close(fd)
 		return unix.Connect(fd, &unix.SockaddrUnix{Name: socket}) == nil
 	})
-	return socket
+	return func() {
+		t.Helper()
+		killed = true
+		_ = cmd.Process.Kill()
+		<-ended
+	}
 }
 
 // asUser has ranks run as a user without privileges, program.
@@ -121,5 +139,58 @@ func TestAgentRefusesUsers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Ranks go on while their agent is killed, and return to the next one. They lose nothing, and make no calls but the
+// documented ones.
+func TestRanksReturnToTheirAgent(t *testing.T) {
+	testenv.NeedsRoot(t)
+	lab := labtest.New(t, netlab.Config{Ranks: 4, RanksPerHost: 2, Share: true})
+	socket := filepath.Join(t.TempDir(), "agent")
+	testenv.ForAll(t, filepath.Dir(socket))
+	kill := startAgentAt(t, socket)
+	j := start(t, lab, spec{program: "orphaned", transports: []string{"shared"}, overTCP: true, agent: socket,
+		change: asUser(t, programForAll(t), others[0]), env: []string{confined(t, "", callsOver["shared"]...)}})
+	executed := make([]int, len(j.ranks))
+	is := func(r *rank, what, want string) {
+		t.Helper()
+		var mode string
+		before := executed[r.n]
+		if _, err := fmt.Sscan(j.await(r, what), &mode, &executed[r.n]); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(mode, want) {
+			t.Errorf("rank %d has mode %s, want %s", r.n, mode, want)
+		}
+		if what == "mode " && executed[r.n] == before {
+			t.Errorf("no request to rank %d was executed since it has returned", r.n)
+		}
+	}
+	for _, r := range j.ranks {
+		is(r, "now ", "shared-")
+	}
+	for range 2 {
+		kill()
+		for _, r := range j.ranks {
+			is(r, "now ", "udp")
+		}
+		kill = startAgentAt(t, socket)
+		for _, r := range j.ranks {
+			is(r, "now ", "shared-")
+		}
+	}
+	time.Sleep(200 * time.Millisecond) // they are at it
+	for _, r := range j.ranks {
+		r.tell("stop")
+	}
+	for _, r := range j.ranks {
+		is(r, "mode ", "shared-")
+	}
+	j.finish()
+	for _, r := range j.ranks {
+		if c := j.counters(r); c.PeersFailed != 0 {
+			t.Errorf("rank %d: %+v", r.n, c.Link)
+		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 type Mode struct {
 	opened string       // how they travel unless they pass to the kernel
 	began  time.Time    // when the device was opened
-	passes atomic.Bool  // the XDP program leaves all frames to the kernel, for good
+	passes atomic.Bool  // the program leaves all frames to the kernel
 	away   atomic.Bool  // the XDP program is not on the interface
 	absent atomic.Int64 // when it was seen to be away last, after began; 0: never
 }

@@ -23,7 +23,7 @@ type Shared struct {
 	UDP
 	entry   *agent.Entry
 	watches sync.WaitGroup
-	end     chan struct{} // closed by Close
+	end     func() // ends the watches
 	answers answers
 
 	// The driver's.
@@ -48,7 +48,7 @@ const (
 // the agent at config's AgentPath. It takes no privilege. It blocks until the agent has replied, for up to 10 seconds. The goroutine
 // must run in the network namespace that the device is to use.
 func OpenShared(ctx context.Context, config Config) (*Shared, error) {
-	s := &Shared{UDP: UDP{base: base{job: config.Job, keyed: config.HelloKey != nil}, socket: socket{fd: -1}}, end: make(chan struct{})}
+	s := &Shared{UDP: UDP{base: base{job: config.Job, keyed: config.HelloKey != nil}, socket: socket{fd: -1}}}
 	if err := s.open(ctx, config); err != nil {
 		_ = s.Close() // the first error is the one to tell
 		return nil, err
@@ -77,7 +77,9 @@ func (s *Shared) open(ctx context.Context, c Config) (err error) {
 		return openError(mpierr.Unsupported, err)
 	}
 	s.facts.Mode = NewMode("shared-" + s.entry.Mode().String())
-	s.watches.Go(func() { s.watch(c.Logger) })
+	watched, end := context.WithCancel(context.WithoutCancel(ctx))
+	s.end = end
+	s.watches.Go(func() { s.watch(watched, c.Logger) })
 	return nil
 }
 
@@ -104,19 +106,44 @@ func (s *Shared) beginNumbered(c *Config) error {
 	}
 }
 
-// watch says that the agent is gone.
-func (s *Shared) watch(log *slog.Logger) {
-	select {
-	case <-s.end:
-	case <-s.entry.Lost():
+// How long a rank waits before it looks for an agent that is gone, and at most before it looks again.
+const (
+	returnPause = time.Second
+	returnLimit = 15 * time.Second
+)
+
+// watch says that the agent is gone, and returns to it when it is there again.
+func (s *Shared) watch(ctx context.Context, log *slog.Logger) {
+	about := []any{"interface", s.facts.Interface, "mode", s.facts.Mode.opened}
+	for {
 		select {
-		case <-s.end: // Close ends the connection, too
+		case <-ctx.Done():
 			return
-		default:
+		case <-s.entry.Lost():
 		}
 		s.facts.Mode.passes.Store(true)
-		log.Warn("the agent that has shared XDP with this rank is gone: the rank goes on over its UDP socket, and executes small requests itself, which is slower",
-			"interface", s.facts.Interface, "mode", s.facts.Mode.opened)
+		log.Warn("the agent that has shared XDP with this rank is gone: the rank goes on over its UDP socket, and executes small requests itself, which is slower, until it is there again",
+			about...)
+		told := ""
+		for pause := returnPause; ; pause = min(2*pause, returnLimit) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			err := s.entry.Return(ctx)
+			if err == nil {
+				break
+			}
+			if absent := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED); absent {
+				pause = returnPause / 2
+			} else if told != err.Error() && ctx.Err() == nil {
+				told = err.Error()
+				log.Warn("the agent does not take this rank back", append([]any{"error", err}, about...)...)
+			}
+		}
+		s.facts.Mode.passes.Store(false)
+		log.Warn("the agent shares XDP with this rank again", about...)
 	}
 }
 
@@ -199,13 +226,15 @@ func (s *Shared) Stats(to *stats.Device) {
 // Close implements Device: it waits for what its tier does in the background, and leaves before it closes the socket.
 func (s *Shared) Close() error {
 	s.close.Do(func() {
-		close(s.end)
+		if s.end != nil {
+			s.end()
+			s.watches.Wait()
+		}
 		s.facts.Tier.Close()
 		errs := []error{s.link.close()}
 		if s.entry != nil {
 			errs = append(errs, s.entry.Close())
 		}
-		s.watches.Wait()
 		s.err = errors.Join(append(errs, s.sleeper.close(), s.shut())...)
 	})
 	return s.err

@@ -12,38 +12,49 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/mpierr"
 )
 
-// Entry is a rank that has entered, until Close or until the server is gone. Its methods may be called from any
-// goroutine.
+// Entry is a rank that has entered, until Close. Its methods may be called from any goroutine. Once the server is gone
+// the rank is served no more, until Return.
 type Entry struct {
 	*loader.Shared
-	mode loader.Mode
-	line *line
+	path   string
+	socket int
+	as     request
+	most   int // chunks
+	mode   atomic.Int32
+
+	// turn keeps returning apart from all that speaks with the server.
+	turn  sync.RWMutex
+	line  *line
+	files map[int]int // descriptors of the chunks that are installed
 }
 
 // patience is how long a rank waits for a reply.
 const patience = 10 * time.Second
 
 // Enter has the server at a path serve this process's UDP socket, which is bound to an address and port of the
-// interface with that index in the goroutine's network namespace, and requests of so many sessions. It blocks
-// until the server has replied, for up to 10 seconds, or until ctx ends. An error has a class of mpierr, and says
-// why the rank may not enter.
+// interface with that index in the goroutine's network namespace, and requests of so many sessions. The socket has to stay
+// open until Close. It blocks until the server has replied, for up to 10 seconds, or until ctx ends. An error has a class of
+// mpierr, and says why the rank may not enter.
 func Enter(ctx context.Context, path string, socket, ifindex, slots int) (*Entry, error) {
+	e := &Entry{path: path, socket: socket, as: request{Kind: enter, Interface: uint32(ifindex), Slots: uint32(slots)}, files: map[int]int{}}
 	l, err := dial(ctx, path)
 	if err != nil {
 		return nil, enterError(fmt.Errorf("reach the agent at %s: %w", path, err))
 	}
+	e.line = l
 	defer context.AfterFunc(ctx, l.fail)()
-	r, files, err := l.ask(request{Kind: enter, Interface: uint32(ifindex), Slots: uint32(slots)}, socket)
+	r, files, err := l.ask(e.as, socket)
 	if err != nil {
 		return nil, errors.Join(enterError(err), l.close())
 	}
-	l.most = int(r.Most)
-	e := &Entry{line: l, mode: loader.Mode(r.Mode)}
+	e.most = int(r.Most)
+	e.mode.Store(int32(r.Mode))
 	var maps []*ebpf.Map
 	for i, fd := range files {
 		m, err := ebpf.NewMapFromFD(fd)
@@ -56,10 +67,42 @@ func Enter(ctx context.Context, path string, socket, ifindex, slots int) (*Entry
 		}
 		maps = append(maps, m)
 	}
-	if e.Shared, err = loader.NewShared(maps, l); err != nil {
+	if e.Shared, err = loader.NewShared(maps, e); err != nil {
 		return nil, errors.Join(enterError(err), l.close())
 	}
 	return e, nil
+}
+
+// Return has a server serve the rank again, by the same tables and memory, after Lost. Else it is as Enter. Until it has
+// returned the tables and memory stay as they are, whoever asks for a change.
+func (e *Entry) Return(ctx context.Context) error {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	l, err := dial(ctx, e.path)
+	if err != nil {
+		return enterError(fmt.Errorf("reach the agent at %s: %w", e.path, err))
+	}
+	defer context.AfterFunc(ctx, l.fail)()
+	files := []int{e.socket}
+	for _, m := range e.Maps() {
+		files = append(files, m.FD())
+	}
+	r, passed, err := l.ask(e.as, files...)
+	closeFiles(passed)
+	for i, file := range e.files {
+		if err == nil {
+			err = l.install(i, file)
+		}
+	}
+	if err == nil && int(r.Most) != e.most {
+		err = fmt.Errorf("it has room for %d chunks of memory, and the one before had for %d", r.Most, e.most)
+	}
+	if err != nil {
+		return errors.Join(enterError(err), l.close())
+	}
+	e.line = l
+	e.mode.Store(int32(r.Mode))
+	return nil
 }
 
 func enterError(err error) error {
@@ -69,20 +112,89 @@ func enterError(err error) error {
 	return mpierr.New("enter", mpierr.Unsupported, mpierr.NoRank, "%w", err)
 }
 
-// Mode returns where the program runs that serves the rank.
-func (e *Entry) Mode() loader.Mode { return e.mode }
+// Mode returns where the program runs that serves the rank, or did last.
+func (e *Entry) Mode() loader.Mode { return loader.Mode(e.mode.Load()) }
 
 // Lost is closed once the server has ended the service or is gone, or has failed to reply.
-func (e *Entry) Lost() <-chan struct{} { return e.line.lost }
+func (e *Entry) Lost() <-chan struct{} {
+	e.turn.RLock()
+	defer e.turn.RUnlock()
+	return e.line.lost
+}
 
 // Close ends the service: when it returns, frames to the rank go to its socket, unless the server has not replied
-// for 10 seconds.
-func (e *Entry) Close() error { return errors.Join(e.line.close(), e.Shared.Close()) }
+// for 10 seconds. Return must not run meanwhile.
+func (e *Entry) Close() error {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	err := e.line.close()
+	for _, file := range e.files {
+		_ = unix.Close(file)
+	}
+	clear(e.files)
+	return errors.Join(err, e.Shared.Close())
+}
 
-// line is the connection to a server. It is the loader.Chunks of the rank.
+// NewChunk implements loader.Chunks. It fails while there is no server.
+func (e *Entry) NewChunk(size int) (file int, err error) {
+	e.turn.RLock()
+	defer e.turn.RUnlock()
+	_, files, err := e.line.ask(request{Kind: memory, Value: uint64(size)})
+	if err != nil {
+		return -1, err
+	}
+	if len(files) != 1 {
+		closeFiles(files)
+		return -1, fmt.Errorf("the agent has passed %d files of memory, and not 1", len(files))
+	}
+	return files[0], nil
+}
+
+// Most implements loader.Chunks.
+func (e *Entry) Most() int { return e.most }
+
+// Install implements loader.Chunks. While there is no server it has an effect when the rank has returned.
+func (e *Entry) Install(i, file int) error {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	kept, err := unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("keep memory: %w", err)
+	}
+	if err := e.line.install(i, file); err != nil && !errors.Is(err, errLost) {
+		_ = unix.Close(kept)
+		return err
+	}
+	e.files[i] = kept
+	return nil
+}
+
+// Remove implements loader.Chunks.
+func (e *Entry) Remove(i int) error {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	if err := e.line.ends(request{Kind: remove, Value: uint64(i)}); err != nil {
+		return err
+	}
+	if file, there := e.files[i]; there {
+		_ = unix.Close(file)
+		delete(e.files, i)
+	}
+	return nil
+}
+
+// Quiesce implements loader.Chunks.
+func (e *Entry) Quiesce() error {
+	e.turn.RLock()
+	defer e.turn.RUnlock()
+	return e.line.ends(request{Kind: quiesce})
+}
+
+var _ loader.Chunks = (*Entry)(nil)
+
+// line is a connection to a server.
 type line struct {
 	conn *net.UnixConn
-	most int
 	lost chan struct{}
 	over atomic.Bool // the server has ended the connection, as it does once the rank is served no more
 	once sync.Once
@@ -184,34 +296,11 @@ func (l *line) ask(r request, files ...int) (reply, []int, error) {
 	}
 }
 
-// NewChunk implements loader.Chunks. The memory is charged to the server's process.
-func (l *line) NewChunk(size int) (file int, err error) {
-	_, files, err := l.ask(request{Kind: memory, Value: uint64(size)})
-	if err != nil {
-		return -1, err
-	}
-	if len(files) != 1 {
-		closeFiles(files)
-		return -1, fmt.Errorf("the agent has passed %d files of memory, and not 1", len(files))
-	}
-	return files[0], nil
-}
-
-// Most implements loader.Chunks.
-func (l *line) Most() int { return l.most }
-
-// Install implements loader.Chunks.
-func (l *line) Install(i, file int) error {
+func (l *line) install(i, file int) error {
 	_, files, err := l.ask(request{Kind: install, Value: uint64(i)}, file)
 	closeFiles(files)
 	return err
 }
-
-// Remove implements loader.Chunks.
-func (l *line) Remove(i int) error { return l.ends(request{Kind: remove, Value: uint64(i)}) }
-
-// Quiesce implements loader.Chunks.
-func (l *line) Quiesce() error { return l.ends(request{Kind: quiesce}) }
 
 // dying is how long a process that was killed may take until its links are gone, which its connections outlive or not.
 const dying = 100 * time.Millisecond
@@ -227,5 +316,3 @@ func (l *line) ends(r request) error {
 	}
 	return err
 }
-
-var _ loader.Chunks = (*line)(nil)

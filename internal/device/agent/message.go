@@ -22,7 +22,7 @@ import (
 const DefaultPath = "/run/xdprma/agent.sock"
 
 // abi numbers what both sides have to agree on: these messages, the layout of a rank's maps, and the frames.
-const abi = 1<<8 | wire.Version
+const abi = 2<<8 | wire.Version
 
 // request is what a rank asks. Each message is a packet, and the server replies to them in turn.
 type request struct {
@@ -36,7 +36,7 @@ type request struct {
 type kind uint32
 
 const (
-	enter   kind = iota + 1 // with the rank's UDP socket; the reply has the maps of the rank
+	enter   kind = iota + 1 // with the rank's UDP socket; the reply has the maps of the rank, unless they come with the request
 	memory                  // the reply has a file of memory
 	install                 // with such a file
 	remove

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/loader"
@@ -49,7 +50,8 @@ type lane struct {
 // errand is what the porter has to do for a rank.
 type errand struct {
 	enters, leaves *guest
-	socket         int // of who enters
+	socket         int   // of who enters
+	maps           []int // of who returns
 	ifindex, slots int
 	entry          loader.Entry // once it is admitted
 
@@ -148,8 +150,29 @@ func (p *porter) admit(e *errand) error {
 		p.leave(g)
 		return err
 	}
-	e.entry = loader.Entry{Switch: g.lane.Switch, Address: at.Addr(), Port: at.Port(), Socket: e.socket, Slots: e.slots}
+	maps, err := mapsOf(e.maps)
+	if err != nil {
+		p.accounts.release(g.owner, g.lane.executor.Memory(e.slots))
+		p.leave(g)
+		return err
+	}
+	e.entry = loader.Entry{Switch: g.lane.Switch, Address: at.Addr(), Port: at.Port(), Socket: e.socket, Slots: e.slots, Maps: maps}
 	return nil
+}
+
+// mapsOf returns the maps of descriptors, which stay the caller's. It returns nil for none.
+func mapsOf(files []int) (maps []*ebpf.Map, err error) {
+	for _, file := range files {
+		m, err := mapOf(file)
+		if err != nil {
+			for _, m := range maps {
+				_ = m.Close()
+			}
+			return nil, badRequest("the maps of a rank that returns: %w", err)
+		}
+		maps = append(maps, m)
+	}
+	return maps, nil
 }
 
 // siteOf returns an interface of a namespace.

@@ -295,8 +295,9 @@ func (g *guest) answer(b []byte, files []int) (answer reply, passed []int, err e
 	if r.Kind == enter || r.Kind == install {
 		wanted = 1
 	}
+	returns := r.Kind == enter && len(files) > 1
 	switch {
-	case len(files) != wanted:
+	case len(files) != wanted && !returns:
 		return answer, nil, badRequest("a request of kind %d has %d descriptors, and not %d", r.Kind, len(files), wanted)
 	case (r.Kind == enter) != (g.place == nil):
 		return answer, nil, badRequest("a rank enters first, and once")
@@ -306,13 +307,16 @@ func (g *guest) answer(b []byte, files []int) (answer reply, passed []int, err e
 	value := int(r.Value)
 	switch r.Kind {
 	case enter:
-		e := &errand{enters: g, socket: files[0], ifindex: int(r.Interface), slots: int(r.Slots)}
+		e := &errand{enters: g, socket: files[0], maps: files[1:], ifindex: int(r.Interface), slots: int(r.Slots)}
 		if g.server.hand(e); e.err != nil {
 			return answer, nil, e.err
 		}
 		g.server.known(g)
 		_ = g.conn.SetReadDeadline(time.Time{})
 		answer.Mode, answer.Most = uint32(e.mode), uint32(g.place.Chunks().Most())
+		if returns {
+			break // it has them
+		}
 		for _, m := range g.place.Maps() {
 			fd, err := unix.FcntlInt(uintptr(m.FD()), unix.F_DUPFD_CLOEXEC, 0)
 			if err != nil {
@@ -326,7 +330,9 @@ func (g *guest) answer(b []byte, files []int) (answer reply, passed []int, err e
 			passed = append(passed, fd)
 		}
 	case install:
-		err = g.place.Chunks().Install(value, files[0])
+		if err = g.place.Chunks().Install(value, files[0]); err == nil {
+			err = g.count(files[0])
+		}
 	case remove:
 		err = g.place.Chunks().Remove(value)
 	case quiesce:
@@ -347,19 +353,30 @@ func (g *guest) newChunk(size int) (file int, err error) {
 	if file, err = g.place.Chunks().NewChunk(size); err != nil {
 		return -1, err
 	}
-	copied, err := unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 0)
-	if err == nil {
-		var m *ebpf.Map
-		if m, err = ebpf.NewMapFromFD(copied); err == nil {
-			a.made(g.owner, m)
-			err = m.Close()
-		}
-	}
-	if err != nil {
+	if err := g.count(file); err != nil {
 		_ = unix.Close(file)
-		return -1, fmt.Errorf("count memory: %w", err)
+		return -1, err
 	}
 	return file, nil
+}
+
+// count counts a map for the rank's owner.
+func (g *guest) count(file int) error {
+	m, err := mapOf(file)
+	if err != nil {
+		return fmt.Errorf("count memory: %w", err)
+	}
+	g.server.accounts.made(g.owner, m)
+	return m.Close()
+}
+
+// mapOf returns the map of a descriptor, which stays the caller's.
+func mapOf(file int) (*ebpf.Map, error) {
+	copied, err := unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return ebpf.NewMapFromFD(copied) // it closes it if it fails
 }
 
 func badRequest(format string, args ...any) error {

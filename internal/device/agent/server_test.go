@@ -177,7 +177,7 @@ func TestRequestsOutOfPlace(t *testing.T) {
 	}
 	refused("memory before it has entered", "enters first", request{Kind: memory, Value: 1})
 	refused("to enter without a socket", "0 descriptors", request{Kind: enter, Interface: uint32(h.index), Slots: 4})
-	refused("to enter with two", "2 descriptors", request{Kind: enter, Interface: uint32(h.index), Slots: 4}, fd, fd)
+	refused("to return with a socket for a map", "the maps of a rank that returns", request{Kind: enter, Interface: uint32(h.index), Slots: 4}, fd, fd)
 	refused("to enter with no slot", "0 slots", request{Kind: enter, Interface: uint32(h.index)}, fd)
 	refused("an interface that is not there", "interface 9999", request{Kind: enter, Interface: 9999, Slots: 4}, fd)
 	_, files, err := l.ask(request{Kind: enter, Interface: uint32(h.index), Slots: 4}, fd)
@@ -192,7 +192,7 @@ func TestRequestsOutOfPlace(t *testing.T) {
 	refused("to install beyond the end", "is not within", request{Kind: install, Value: 1 << 20}, fd)
 	refused("to remove beyond the end", "is not within", request{Kind: remove, Value: 1 << 20})
 	refused("too much", "is too much", request{Kind: memory, Value: 1 << 40})
-	if err := l.Quiesce(); err != nil {
+	if err := l.ends(request{Kind: quiesce}); err != nil {
 		t.Error(err)
 	}
 	if err := send(l.conn, put(request{ABI: abi + 1, Kind: quiesce}), nil); err != nil {
@@ -249,6 +249,87 @@ func TestServerGoes(t *testing.T) {
 	if _, err := Enter(context.Background(), h.path, h.socket(t, unix.SOCK_DGRAM, h.at(7010)), h.index, 4); err == nil {
 		t.Error("a rank has entered where there is no server")
 	}
+}
+
+// A rank returns to the next server with its tables and its memory, also with what it has changed meanwhile.
+func TestRankReturns(t *testing.T) {
+	h := newHouse(t)
+	e := h.enters(t, 7000)
+	install := func(i int) {
+		t.Helper()
+		file, err := e.Tier().NewChunk(1)
+		if err == nil {
+			err = e.Tier().Install(i, file)
+			_ = unix.Close(file)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		install(i)
+	}
+	before := testenv.OpenFiles(t)
+	for range 3 {
+		if err := h.Server.Close(); err != nil {
+			t.Fatal(err)
+		}
+		<-e.Lost()
+		if err := e.Return(t.Context()); err == nil || !errors.Is(err, unix.ENOENT) {
+			t.Errorf("to no server: %v", err)
+		}
+		if err := e.Tier().Remove(1); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(e.Tier().Remove(2), e.Tier().Quiesce()); err != nil {
+			t.Error(err)
+		}
+		h.serve(t, Config{Path: h.path})
+		if err := e.Return(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-e.Lost():
+			t.Fatal("the rank is lost at once")
+		default:
+		}
+		if n := h.chunks(t); n != 1 {
+			t.Errorf("%d chunks are there, want the first alone", n)
+		}
+		install(1)
+		install(2)
+		if n := h.chunks(t); n != 3 {
+			t.Errorf("%d chunks are there, want all", n)
+		}
+		if n := h.programs(t, e.Mode()); n != 1 {
+			t.Errorf("%d programs", n)
+		}
+	}
+	if after := testenv.OpenFiles(t); after > before {
+		t.Errorf("%d files are open, and %d were", after, before)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := h.programs(t, e.Mode()); n != 0 {
+		t.Error("the switch stays")
+	}
+}
+
+// chunks returns how many chunks count for the only owner, beside the tables of its only rank.
+func (h *house) chunks(t *testing.T) (n int) {
+	t.Helper()
+	a := h.Server.accounts
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.each) != 1 {
+		t.Fatalf("%d owners", len(a.each))
+	}
+	const tables = 6
+	for _, c := range a.each {
+		n = len(c.maps) - tables
+	}
+	return n
 }
 
 // The switch is on the interface as long as a rank there is served.
