@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -313,6 +314,48 @@ func TestRankReturns(t *testing.T) {
 	}
 	if n := h.programs(t, e.Mode()); n != 0 {
 		t.Error("the switch stays")
+	}
+}
+
+// A server takes the maps of a rank with as many slots, in their order, and no others.
+func TestMapsOfARankThatReturns(t *testing.T) {
+	h := newHouse(t)
+	e := h.enters(t, 7000)
+	var own []int
+	for _, m := range e.Maps() {
+		own = append(own, m.FD())
+	}
+	before := testenv.OpenFiles(t)
+	for _, test := range []struct {
+		name, want string
+		slots      uint32
+		files      []int
+	}{
+		{"one map too few", "5 maps are not the 6", 4, own[:5]},
+		{"one map too many", "7 maps are not the 6", 4, append(slices.Clone(own), own[0])},
+		{"more slots than they are for", "with 5 slots", 5, own},
+		{"fewer slots than they are for", "with 3 slots", 3, own},
+		{"another order", "is not the map", 4, append([]int{own[1], own[0]}, own[2:]...)},
+		{"a map that is none", "the maps of a rank that returns", 4, append([]int{h.null(t)}, own[1:]...)},
+	} {
+		l, err := dial(t.Context(), h.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd := h.socket(t, unix.SOCK_DGRAM, h.at(7001))
+		_, _, err = l.ask(request{Kind: enter, Interface: uint32(h.index), Slots: test.slots}, append([]int{fd}, test.files...)...)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want an error with %q", test.name, err, test.want)
+		}
+		if err := l.close(); err != nil {
+			t.Error(err)
+		}
+		closeFiles(h.sockets[1:])
+		h.sockets = h.sockets[:1]
+	}
+	testenv.Await(t, "the descriptors to be closed", func() bool { return testenv.OpenFiles(t) <= before+1 }) // that of null
+	if err := e.Tier().Quiesce(); err != nil {
+		t.Errorf("the rank that is served: %v", err)
 	}
 }
 
