@@ -18,13 +18,15 @@ func sampleMatrix() []*machine {
 	return matrix([]*kernel{{release: "6.1.0-50-amd64", arch: arches[0]}, {release: "7.3.4", arch: arches[0]}, {release: "7.3.4-arm64", arch: arches[1]}}, false, "")
 }
 
-// Ranks run between xdp-loader's loading and unloading where a link says so, and only there.
-func TestStepsInDispatchers(t *testing.T) {
+// Ranks run in dispatchers and beside agents where a link says so, and only there.
+func TestStepsWithin(t *testing.T) {
 	for _, m := range sampleMatrix() {
 		for _, s := range m.steps {
-			shell := len(s.Args) > 0 && s.Args[0][0] == "/bin/sh"
-			if shell != strings.HasPrefix(s.Name, "dispatcher, ") || shell && !slices.Contains(s.Args[0], commands+"/"+slotObject) {
-				t.Errorf("%s: step %q runs %q", m.name, s.Name, s.Args)
+			words := strings.Join(slices.Concat(s.Args...), " ")
+			for link, word := range map[string]string{"dispatcher": slotObject, "agent": "agent --socket", "agent, native": "--native " + plan.Interface} {
+				if strings.HasPrefix(s.Name, link) != strings.Contains(words, word) {
+					t.Errorf("%s: step %q runs %q", m.name, s.Name, s.Args)
+				}
 			}
 		}
 	}

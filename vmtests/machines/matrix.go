@@ -54,7 +54,7 @@ func (n nic) devices() (options []string) {
 
 // nics are the kinds.
 var nics = []nic{
-	{name: "virtio_net", driver: "virtio_net", device: "virtio-net-pci,romfile=,mrg_rxbuf=on", links: bare},
+	{name: "virtio_net", driver: "virtio_net", device: "virtio-net-pci,romfile=,mrg_rxbuf=on", links: append(slices.Clone(bare), inDriver)},
 	{
 		// Zero-copy takes addresses of devices from the kernel (VIRTIO_F_ACCESS_PLATFORM).
 		name: "virtio_net with IOMMU", driver: "virtio_net", newest: true, links: bare,
@@ -110,30 +110,39 @@ type way struct {
 	name      string
 	mtu, vlan int
 	env       string
-	loader    string // the mode in which xdp-loader puts a program on the interface before, that keeps the rank's place; empty: none is
+	within    []string // a command that has each rank run between what it sets up and takes down; nil: none
 }
 
 var (
 	bare = []way{
-		{"plain", 1500, 0, "XDPRMA_TRANSPORT=auto", ""},
-		{"no program executes", 1500, 0, "XDPRMA_EXPRESS=off", ""},
-		{"generic", 1500, 0, "XDPRMA_TRANSPORT=xdp-generic", ""},
-		{"VLAN", 1500, 7, "XDPRMA_TRANSPORT=auto", ""},
-		{"MTU 9000", 9000, 0, "XDPRMA_TRANSPORT=auto", ""},
+		{"plain", 1500, 0, "XDPRMA_TRANSPORT=auto", nil},
+		{"no program executes", 1500, 0, "XDPRMA_EXPRESS=off", nil},
+		{"generic", 1500, 0, "XDPRMA_TRANSPORT=xdp-generic", nil},
+		{"VLAN", 1500, 7, "XDPRMA_TRANSPORT=auto", nil},
+		{"MTU 9000", 9000, 0, "XDPRMA_TRANSPORT=auto", nil},
+		{"agent", 1500, 0, "XDPRMA_TRANSPORT=shared", agent()},
+		{"agent, MTU 9000", 9000, 0, "XDPRMA_TRANSPORT=shared", agent()},
 	}
+	inDriver   = way{"agent, native", 1500, 0, "XDPRMA_TRANSPORT=shared", agent("--native", plan.Interface)}
 	dispatched = []way{
-		{"dispatcher, generic", 1500, 0, "XDPRMA_TRANSPORT=xdp-generic", "skb"},
-		{"dispatcher, native", 1500, 0, "XDPRMA_TRANSPORT=xdp-native", "native"},
+		{"dispatcher, generic", 1500, 0, "XDPRMA_TRANSPORT=xdp-generic", dispatcher("skb")},
+		{"dispatcher, native", 1500, 0, "XDPRMA_TRANSPORT=xdp-native", dispatcher("native")},
 	}
 )
 
-// around has a program run between xdp-loader's loading and unloading.
-func (w *way) around(args []string) []string {
-	if w.loader == "" {
-		return args
-	}
+// dispatcher has xdp-loader put a program on the interface, in a mode, that keeps the rank's place.
+func dispatcher(mode string) []string {
 	const script = `xdp-loader load --mode "$0" "$1" "$2" && shift 2 && "$@" && xdp-loader unload ` + plan.Interface + ` --all`
-	return append([]string{"/bin/sh", "-c", script, w.loader, plan.Interface, commands + "/" + slotObject}, args...)
+	return []string{"/bin/sh", "-c", script, mode, plan.Interface, commands + "/" + slotObject}
+}
+
+// agent has an agent serve the rank, which has no privilege.
+func agent(flags ...string) []string {
+	const script = `` +
+		`export XDPRMA_AGENT=/tmp/agent-$XDPRMA_RANK; "$0" agent --socket $XDPRMA_AGENT FLAGS & agent=$!; ` +
+		`until [ -S $XDPRMA_AGENT ] || ! kill -0 $agent; do sleep 0.1; done; ` +
+		`setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all "$@"; status=$?; kill $agent; wait $agent && exit $status`
+	return []string{"/bin/sh", "-c", strings.Replace(script, "FLAGS", strings.Join(flags, " "), 1), commands + "/xdprma"}
 }
 
 // jobs are for two ranks over each link.
@@ -150,7 +159,7 @@ var jobs = []struct {
 func linkSteps(n nic) (steps []plan.Step) {
 	for _, l := range n.links {
 		for _, j := range jobs {
-			args := l.around(j.args)
+			args := slices.Concat(l.within, j.args)
 			steps = append(steps, plan.Step{
 				Name: stepName(l.name, j.name), Pair: &plan.Pair{Veth: n.driver == "", MTU: l.mtu, VLAN: l.vlan}, Args: [][]string{args, args},
 				Env: []string{l.env}, Dir: sources, Limit: 5 * time.Minute,
