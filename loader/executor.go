@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -346,10 +347,25 @@ func (p *Member) Maps() []*ebpf.Map { return p.maps }
 // Chunks returns the memory of the rank's windows, until Leave.
 func (p *Member) Chunks() Chunks { return p.chunks }
 
+// Counters is as Program.Counters. After Leave it returns net.ErrClosed.
+func (p *Member) Counters() (sums map[string]uint64, err error) {
+	p.in.entering.Lock()
+	defer p.in.entering.Unlock()
+	if p.maps == nil {
+		return nil, net.ErrClosed
+	}
+	names, err := counterNames()
+	if err != nil {
+		return nil, err
+	}
+	return countAll(p.maps[countersTable], names)
+}
+
 // abandon gives up what prepare made.
 func (p *Member) abandon() {
 	p.in.taken[p.index] = false
 	closeMaps(p.maps)
+	p.maps = nil
 }
 
 // Leave ends the service of ranks, whose Chunks nobody uses any more. Frames to them go on to their sockets at once.

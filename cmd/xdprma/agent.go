@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -10,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
@@ -27,6 +30,9 @@ where XDPRMA_AGENT says. Who may write to the socket's file may use it.
 
 Limits are those of each user in a network namespace, so of each pod. Frames to
 ranks that the program executes pass no input rule of netfilter.
+
+With --status it lists the ranks that the agent there serves: their user, the memory of that user in the network
+namespace, and how many requests were executed for them.
 
 It runs until SIGINT or SIGTERM. Exit status: 0 then, 1 if it cannot serve, 2 for a wrong command line.`
 
@@ -46,8 +52,13 @@ func agentCommand() *cli.Command {
 			&cli.IntFlag{Name: "memory", Value: 4096, Usage: "most memory of a user in one network namespace, in MiB, which windows and tables have in the kernel"},
 			&cli.IntFlag{Name: "switches", Value: 64, Usage: "most interfaces to which a user brings the agent's program"},
 			&cli.BoolFlag{Name: "verbose", Usage: "report who is turned away, too"},
+			&cli.BoolFlag{Name: "status", Usage: "list the ranks that the agent at the socket serves, those of others for root alone"},
+			&cli.BoolFlag{Name: "json", Usage: "with --status: print JSON, a rank a line"},
 		},
 		Action: func(ctx context.Context, c *cli.Command) error {
+			if c.Bool("status") {
+				return listRanks(ctx, c.String("socket"), c.Bool("json"), os.Stdout)
+			}
 			config, err := agentConfig(c)
 			if err != nil {
 				return err
@@ -101,6 +112,33 @@ func agentConfig(c *cli.Command) (config agent.Config, err error) {
 		}
 	}
 	return config, nil
+}
+
+// listRanks prints whom an agent serves.
+func listRanks(ctx context.Context, socket string, asJSON bool, w io.Writer) error {
+	ranks, err := agent.Status(ctx, socket)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		e := json.NewEncoder(w)
+		for _, r := range ranks {
+			if err := e.Encode(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "USER\tNETWORK NAMESPACE\tMEMORY\tINTERFACE\tADDRESS\tMODE\tEXECUTED")
+	for _, r := range ranks {
+		name := strconv.Itoa(int(r.User))
+		if u, err := user.LookupId(name); err == nil {
+			name = u.Username
+		}
+		fmt.Fprintf(t, "%s\t%d\t%d KiB\t%s\t%s\t%s\t%d\n", name, r.Namespace, r.Memory>>10, r.Interface, r.Address, r.Mode, r.Executed)
+	}
+	return t.Flush()
 }
 
 // parsePorts reads a range of ports, or one port.

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xdprma/xdprma/internal/device"
+	"github.com/xdprma/xdprma/internal/device/agent"
 	"github.com/xdprma/xdprma/internal/lab/netlab"
 	"github.com/xdprma/xdprma/internal/launch/bootstrap"
 	"github.com/xdprma/xdprma/loader"
@@ -34,8 +35,8 @@ func infoCommand() *cli.Command {
 		ArgsUsage:   "[interface...]",
 		Description: "Lists what the kernel, this process and each network interface, or those named,\ncan do, and the transport that --transport auto would choose on it. Changes nothing.",
 		Flags:       []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}},
-		Action: func(_ context.Context, c *cli.Command) error {
-			m, err := inspect(c.Args().Slice())
+		Action: func(ctx context.Context, c *cli.Command) error {
+			m, err := inspect(ctx, c.Args().Slice())
 			if err != nil {
 				return err
 			}
@@ -64,6 +65,8 @@ type machine struct {
 	Security            string          `json:"security"`          // of the ranks that this environment starts
 	RunInNamespaces     bool            `json:"run_in_namespaces"` // whether `xdprma run` makes namespaces
 	RunInNamespacesNote string          `json:"run_in_namespaces_note,omitempty"`
+	Agent               string          `json:"agent"`      // the path of its socket; empty: none
+	AgentNote           string          `json:"agent_note"` // how many ranks of this user it serves, or why it serves none
 	Interfaces          []port          `json:"interfaces"`
 }
 
@@ -88,7 +91,7 @@ type port struct {
 }
 
 // inspect looks everything up, about the interfaces of these names, or all.
-func inspect(names []string) (*machine, error) {
+func inspect(ctx context.Context, names []string) (*machine, error) {
 	caps, err := loader.Capabilities()
 	if err != nil {
 		return nil, err
@@ -117,6 +120,7 @@ func inspect(names []string) (*machine, error) {
 	}
 	place, err := bootstrap.FromEnvironment()
 	m.Security = securityOf(&place, err)
+	m.askAgent(ctx, &device.Config{Config: place.Config})
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list the network interfaces: %w", err)
@@ -141,10 +145,44 @@ func inspect(names []string) (*machine, error) {
 			for _, a := range addrs {
 				p.Addresses = append(p.Addresses, a.IPNet.String())
 			}
+			p.askAgent(ctx, m.Agent, link.Attrs().Index, addrs)
 		}
 		m.Interfaces = append(m.Interfaces, p)
 	}
 	return m, nil
+}
+
+// askAgent looks for the agent that ranks of this environment would use.
+func (m *machine) askAgent(ctx context.Context, place *device.Config) {
+	path := place.AgentPath()
+	if path == "" {
+		m.AgentNote = "none: `xdprma agent`, which root starts, has the kernel execute small requests to all ranks of this host"
+		return
+	}
+	ranks, err := agent.Status(ctx, path)
+	if err != nil {
+		m.AgentNote = err.Error()
+		return
+	}
+	m.Agent, m.AgentNote = path, fmt.Sprintf("it serves %d ranks of this user", len(ranks))
+	if os.Geteuid() == 0 {
+		m.AgentNote = fmt.Sprintf("it serves %d ranks", len(ranks))
+	}
+}
+
+// askAgent asks an agent, if there is one, whether it would serve a rank at the interface.
+func (p *port) askAgent(ctx context.Context, path string, index int, addrs []netlink.Addr) {
+	if path == "" || len(addrs) == 0 || addrs[0].IP.IsLoopback() || p.Mode == noMode {
+		return
+	}
+	ip, _ := netip.AddrFromSlice(addrs[0].IP)
+	mode, err := device.ProbeShared(ctx, path, ip.Unmap(), index)
+	if err != nil {
+		p.Reason += "; the agent does not serve a rank here: " + err.Error()
+		return
+	}
+	p.Mode, p.Reason = mode, "an agent serves the ranks of this interface"
+	p.Express, p.ExpressNote = true, "small requests"
 }
 
 // securityOf says how the ranks would be protected that an environment places, which could not be
@@ -305,6 +343,7 @@ func (m *machine) print(w io.Writer) error {
 	}
 	line("huge pages", "%d free of %d, %d KiB each", m.HugePagesFree, m.HugePagesTotal, m.HugePageBytes>>10)
 	line("security", "%s", m.Security)
+	line("agent", "%s", strings.TrimPrefix(m.Agent+": "+m.AgentNote, ": "))
 	if m.RunInNamespaces {
 		line("xdprma run", "gives each rank a network namespace")
 	} else {

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -164,7 +166,7 @@ func TestInfoSaysWhetherJoinedFramesStayWhole(t *testing.T) {
 		}
 		var m *machine
 		if err := lab.Do(0, func() (err error) {
-			m, err = inspect([]string{"xr0"})
+			m, err = inspect(t.Context(), []string{"xr0"})
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -200,5 +202,24 @@ func TestRunLeavesUDPSegmentationOn(t *testing.T) {
 		if s := c.run(t); s != 0 || strings.Count(c.stdout.String(), "  joined frames "+want) != 3 {
 			t.Errorf("%s: status %d: %s%s", list, s, &c.stdout, &c.stderr)
 		}
+	}
+}
+
+// Where an agent serves ranks, info says so, and the agent whom it serves.
+func TestInfoBesideAnAgent(t *testing.T) {
+	testenv.NeedsRoot(t)
+	c := command(t, "run", "-n", "2", "--ranks-per-host", "2", "--", binary, "info")
+	if s := c.run(t); s != 0 || !strings.Contains(c.stdout.String(), ": an agent serves the ranks of this interface\n") ||
+		!regexp.MustCompile(`\[1\]   mode +shared-(tcx|generic): `).MatchString(c.stdout.String()) ||
+		!regexp.MustCompile(`\[1\] agent +/.*: it serves 0 ranks\n`).MatchString(c.stdout.String()) {
+		t.Errorf("status %d: %s%s", s, &c.stdout, &c.stderr)
+	}
+	c = command(t, "run", "-n", "2", "--ranks-per-host", "2", "--", "sh", "-c", binary+` agent --status --socket "$XDPRMA_AGENT"; `+binary+` agent --status --json --socket "$XDPRMA_AGENT"`)
+	if s := c.run(t); s != 0 || strings.Count(c.stdout.String(), "USER  NETWORK NAMESPACE  MEMORY  INTERFACE  ADDRESS  MODE  EXECUTED") != 2 {
+		t.Errorf("status %d: %s%s", s, &c.stdout, &c.stderr)
+	}
+	c = command(t, "agent", "--status", "--socket", filepath.Join(t.TempDir(), "none"))
+	if s := c.run(t); s != statusFailed || !strings.Contains(c.stderr.String(), "reach the agent at ") {
+		t.Errorf("status %d: %s%s", s, &c.stdout, &c.stderr)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xdprma/xdprma/internal/device/agent"
 	"github.com/xdprma/xdprma/internal/device/tier"
+	"github.com/xdprma/xdprma/loader"
 	"github.com/xdprma/xdprma/mpierr"
 	"github.com/xdprma/xdprma/stats"
 )
@@ -76,11 +77,37 @@ func (s *Shared) open(ctx context.Context, c Config) (err error) {
 	if err := s.sleeper.open(fds...); err != nil {
 		return openError(mpierr.Unsupported, err)
 	}
-	s.facts.Mode = NewMode("shared-" + s.entry.Mode().String())
+	s.facts.Mode = NewMode(sharedMode(s.entry.Mode()))
 	watched, end := context.WithCancel(context.WithoutCancel(ctx))
 	s.end = end
 	s.watches.Go(func() { s.watch(watched, c.Logger) })
 	return nil
+}
+
+// sharedMode is the mode of ranks whose program runs at how.
+func sharedMode(how loader.Mode) string { return "shared-" + how.String() }
+
+// ProbeShared asks the agent at a path whether it would serve a rank at an address of the interface with an index, and returns
+// the rank's mode then. The goroutine must run in the interface's network namespace.
+func ProbeShared(ctx context.Context, path string, ip netip.Addr, index int) (mode string, err error) {
+	var failed error
+	for range numberedTries {
+		fd, port, err := udpSocket(netip.AddrPortFrom(zoned(ip, index), 0))
+		if err != nil {
+			return "", err
+		}
+		_ = unix.Close(fd)
+		if fd, _, failed = udpSocket(netip.AddrPortFrom(zoned(ip, index), port)); failed != nil {
+			continue
+		}
+		how, err := agent.Probe(ctx, path, fd, index)
+		_ = unix.Close(fd)
+		if err != nil {
+			return "", err
+		}
+		return sharedMode(how), nil
+	}
+	return "", failed
 }
 
 // numberedTries is how often another port is chosen where somebody else has taken it meanwhile.

@@ -272,13 +272,13 @@ func (l *line) close() error {
 var errLost = errors.New("the agent is gone")
 
 // ask makes a request, and returns the reply with its descriptors, of which there are none after an error.
-func (l *line) ask(r request, files ...int) (reply, []int, error) {
+func (l *line) ask(r request, files ...int) (said, []int, error) {
 	l.asking.Lock()
 	defer l.asking.Unlock()
 	r.ABI = abi
 	if err := send(l.conn, put(r), files); err != nil {
 		l.await() // the server may be about to end the service
-		return reply{}, nil, fmt.Errorf("%w: %w", errLost, err)
+		return said{}, nil, fmt.Errorf("%w: %w", errLost, err)
 	}
 	select {
 	case p := <-l.replies:
@@ -289,10 +289,10 @@ func (l *line) ask(r request, files ...int) (reply, []int, error) {
 		}
 		return answer, p.files, nil
 	case <-l.lost:
-		return reply{}, nil, errLost
+		return said{}, nil, errLost
 	case <-time.After(patience):
 		l.fail()
-		return reply{}, nil, fmt.Errorf("the agent has not replied for %v", patience)
+		return said{}, nil, fmt.Errorf("the agent has not replied for %v", patience)
 	}
 }
 

@@ -41,14 +41,22 @@ const (
 	install                 // with such a file
 	remove
 	quiesce
+	probe  // with a UDP socket: whether it may enter
+	status // with the index of a rank that has entered; the reply has a text about it, or none behind the last
 )
 
-// reply is followed by the text of an error, if Class is one.
+// reply is followed by a text: that of an error, if Class is one.
 type reply struct {
 	ABI   uint32
 	Class uint32 // an mpierr.Class; 0: done
 	Mode  uint32 // of enter: a loader.Mode
 	Most  uint32 // of enter: how many chunks may be installed at a time
+}
+
+// said is a reply with its text.
+type said struct {
+	reply
+	text string
 }
 
 const (
@@ -93,21 +101,19 @@ func refusal(err error) []byte {
 }
 
 // parseReply reads a reply, whose error is that of the server.
-func parseReply(b []byte) (r reply, err error) {
+func parseReply(b []byte) (r said, err error) {
 	if len(b) < replyLen || len(b) > replyLen+maxText {
 		return r, fmt.Errorf("a reply has %d bytes", len(b))
 	}
-	if _, err = binary.Decode(b[:replyLen], binary.LittleEndian, &r); err != nil {
+	if _, err = binary.Decode(b[:replyLen], binary.LittleEndian, &r.reply); err != nil {
 		return r, err
 	}
-	text := string(bytes.ToValidUTF8(b[replyLen:], []byte("?")))
+	r.text = string(bytes.ToValidUTF8(b[replyLen:], []byte("?")))
 	switch {
 	case r.ABI != abi:
 		return r, fmt.Errorf("the server is of version %#x, and this rank of %#x: have both from one build", r.ABI, abi)
 	case r.Class != 0:
-		return r, mpierr.New("ask the agent", mpierr.Class(r.Class), mpierr.NoRank, "%s", text)
-	case text != "":
-		return r, errors.New("a reply has a text, and no error")
+		return r, mpierr.New("ask the agent", mpierr.Class(r.Class), mpierr.NoRank, "%s", r.text)
 	}
 	return r, nil
 }

@@ -39,6 +39,7 @@ type site struct {
 type lane struct {
 	*loader.Switch
 	site      site
+	name      string // of the interface
 	executor  *loader.Executor
 	namespace int    // a descriptor of it
 	user      uint32 // who entered first
@@ -50,8 +51,9 @@ type lane struct {
 // errand is what the porter has to do for a rank.
 type errand struct {
 	enters, leaves *guest
-	socket         int   // of who enters
-	maps           []int // of who returns
+	asks           *guest // whether it may enter
+	socket         int    // of who enters
+	maps           []int  // of who returns
 	ifindex, slots int
 	entry          loader.Entry // once it is admitted
 
@@ -80,6 +82,9 @@ func (p *porter) carry(list []*errand) {
 	}
 	entering := map[*loader.Executor][]*errand{}
 	for _, e := range list {
+		if e.asks != nil {
+			e.mode, e.err = p.probe(e)
+		}
 		if e.enters == nil {
 			continue
 		}
@@ -116,29 +121,21 @@ func (p *porter) settle(e *errand, place *loader.Member, err error) {
 
 // admit looks whether a rank may enter, and sees to the switch of its interface. Then settle has to follow.
 func (p *porter) admit(e *errand) error {
-	at, err := nameOf(e.socket, e.ifindex)
-	if err != nil {
-		return badRequest("its socket: %w", err)
-	}
-	if first, last := p.config.Ports[0], p.config.Ports[1]; last != 0 && (at.Port() < first || at.Port() > last) {
-		return badRequest("its port %d is not within %d and %d, which the agent allows", at.Port(), first, last)
-	}
-	namespace, err := unix.IoctlRetInt(e.socket, unix.SIOCGSKNS)
-	if err != nil {
-		return badRequest("find the network namespace of its socket: %w", err)
-	}
-	defer unix.Close(namespace)
-	where, err := siteOf(namespace, e.ifindex)
+	from, err := p.locate(e)
 	if err != nil {
 		return err
 	}
+	defer unix.Close(from.namespace)
 	g := e.enters
-	g.owner.dev, g.owner.inode = where.dev, where.inode
+	g.at, g.owner.dev, g.owner.inode = from.at, from.dev, from.inode
 	if err := p.accounts.enter(g.owner); err != nil {
 		return err
 	}
-	err = within(namespace, func() (err error) {
-		g.lane, err = p.laneFor(where, namespace, at.Addr(), g.owner.user)
+	err = within(from.namespace, func() error {
+		name, err := p.allows(from)
+		if err == nil {
+			g.lane, err = p.laneFor(from, name, g.owner.user)
+		}
 		return err
 	})
 	if err != nil {
@@ -156,8 +153,79 @@ func (p *porter) admit(e *errand) error {
 		p.leave(g)
 		return err
 	}
-	e.entry = loader.Entry{Switch: g.lane.Switch, Address: at.Addr(), Port: at.Port(), Socket: e.socket, Slots: e.slots, Maps: maps}
+	e.entry = loader.Entry{Switch: g.lane.Switch, Address: from.at.Addr(), Port: from.at.Port(), Socket: e.socket, Slots: e.slots, Maps: maps}
 	return nil
+}
+
+// probe returns where the switch would be that serves a rank, if the rank may enter.
+func (p *porter) probe(e *errand) (mode loader.Mode, err error) {
+	from, err := p.locate(e)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(from.namespace)
+	o := owner{e.asks.owner.user, from.dev, from.inode}
+	if err := p.accounts.enter(o); err != nil {
+		return 0, err
+	}
+	p.accounts.leave(o)
+	err = within(from.namespace, func() error {
+		_, err := p.allows(from)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if l := p.lanes[from.site]; l != nil {
+		return l.executor.Mode(), nil
+	}
+	if err := p.mayBring(o.user); err != nil {
+		return 0, err
+	}
+	executor, err := p.executorOf(loader.TCX)
+	if err != nil {
+		return 0, err
+	}
+	return executor.Mode(), nil
+}
+
+// origin is where a rank's socket is.
+type origin struct {
+	site
+	at        netip.AddrPort
+	namespace int // a descriptor, to be closed
+}
+
+// locate finds out where the socket of a rank is, and whether the rank may have it.
+func (p *porter) locate(e *errand) (from origin, err error) {
+	if from.at, err = nameOf(e.socket, e.ifindex); err != nil {
+		return from, badRequest("its socket: %w", err)
+	}
+	if first, last, port := p.config.Ports[0], p.config.Ports[1], from.at.Port(); last != 0 && (port < first || port > last) {
+		return from, badRequest("its port %d is not within %d and %d, which the agent allows", port, first, last)
+	}
+	if from.namespace, err = unix.IoctlRetInt(e.socket, unix.SIOCGSKNS); err != nil {
+		return from, badRequest("find the network namespace of its socket: %w", err)
+	}
+	if from.site, err = siteOf(from.namespace, e.ifindex); err != nil {
+		_ = unix.Close(from.namespace)
+	}
+	return from, err
+}
+
+// allows returns the name of the interface at which a rank is, if ranks may be there. The thread is in its namespace.
+func (p *porter) allows(from origin) (name string, err error) {
+	ifi, err := net.InterfaceByIndex(from.index)
+	if err != nil {
+		return "", badRequest("interface %d: %w", from.index, err)
+	}
+	if err := owns(ifi, from.at.Addr()); err != nil {
+		return "", err
+	}
+	if may := p.config.Interfaces; len(may) > 0 && !slices.Contains(may, ifi.Name) {
+		return "", badRequest("interface %s is none of those that the agent allows: %s", ifi.Name, strings.Join(may, ", "))
+	}
+	return ifi.Name, nil
 }
 
 // mapsOf returns the maps of descriptors, which stay the caller's. It returns nil for none.
@@ -184,21 +252,23 @@ func siteOf(namespace, index int) (site, error) {
 	return site{uint64(stat.Dev), stat.Ino, index}, nil
 }
 
-// laneFor returns the switch of the interface at a site, which has an address. The thread is in its namespace.
-func (p *porter) laneFor(at site, namespace int, ip netip.Addr, user uint32) (*lane, error) {
-	ifi, err := net.InterfaceByIndex(at.index)
-	if err != nil {
-		return nil, badRequest("interface %d: %w", at.index, err)
-	}
-	if err := owns(ifi, ip); err != nil {
-		return nil, err
-	}
-	if may := p.config.Interfaces; len(may) > 0 && !slices.Contains(may, ifi.Name) {
-		return nil, badRequest("interface %s is none of those that the agent allows: %s", ifi.Name, strings.Join(may, ", "))
-	}
-	if l := p.lanes[at]; l != nil {
+// laneFor returns the switch of the interface at which a rank is. The thread is in its namespace.
+func (p *porter) laneFor(from origin, ifname string, user uint32) (*lane, error) {
+	if l := p.lanes[from.site]; l != nil {
 		return l, nil
 	}
+	if err := p.mayBring(user); err != nil {
+		return nil, err
+	}
+	executor, err := p.executorOf(loader.TCX)
+	if err != nil {
+		return nil, err
+	}
+	return p.open(from.site, from.namespace, ifname, executor, user)
+}
+
+// mayBring returns an error if a user has brought switches to as many interfaces as it may.
+func (p *porter) mayBring(user uint32) error {
 	has := 0
 	for _, l := range p.lanes {
 		if l.user == user && !l.stays {
@@ -206,13 +276,9 @@ func (p *porter) laneFor(at site, namespace int, ip netip.Addr, user uint32) (*l
 		}
 	}
 	if most := p.config.Limits.Switches; most > 0 && has >= most {
-		return nil, refuse("user %d has brought the agent to %d interfaces, as many as it allows", user, has)
+		return refuse("user %d has brought the agent to %d interfaces, as many as it allows", user, has)
 	}
-	executor, err := p.executorOf(loader.TCX)
-	if err != nil {
-		return nil, err
-	}
-	return p.open(at, namespace, ifi.Name, executor, user)
+	return nil
 }
 
 // open puts a switch on an interface. The thread is in its namespace.
@@ -225,7 +291,7 @@ func (p *porter) open(at site, namespace int, ifname string, executor *loader.Ex
 	if err != nil {
 		return nil, errors.Join(badRequest("keep its network namespace: %w", err), s.Close())
 	}
-	l := &lane{Switch: s, site: at, executor: executor, namespace: own, user: user}
+	l := &lane{Switch: s, site: at, name: ifname, executor: executor, namespace: own, user: user}
 	p.lanes[at] = l
 	return l, nil
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -159,16 +160,27 @@ func (s *Server) greet(g *guest) error {
 	return nil
 }
 
-// known ends what greet counts: the guest has entered, or has gone.
+// known notes that a guest has entered.
 func (s *Server) known(g *guest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g.known {
-		return
-	}
 	g.known = true
-	if s.strangers[g.owner.user]--; s.strangers[g.owner.user] == 0 {
-		delete(s.strangers, g.owner.user)
+	s.lessStrange(g.owner.user)
+}
+
+// forget notes that a guest has gone.
+func (s *Server) forget(g *guest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.guests, g)
+	if !g.known {
+		s.lessStrange(g.owner.user)
+	}
+}
+
+func (s *Server) lessStrange(user uint32) {
+	if s.strangers[user]--; s.strangers[user] == 0 {
+		delete(s.strangers, user)
 	}
 }
 
@@ -240,9 +252,14 @@ type guest struct {
 	server *Server
 	conn   *net.UnixConn
 	owner  owner
-	known  bool           // guarded by the server's mu
-	place  *loader.Member // once it has entered
-	lane   *lane          // likewise
+	known  bool // it has entered; guarded by the server's mu
+
+	// Once it has entered, which others learn by known.
+	place *loader.Member
+	lane  *lane
+	at    netip.AddrPort
+
+	list []*guest // that it is being told of
 }
 
 // A guest that does not enter, or does not read its replies, is not waited for any longer.
@@ -257,11 +274,8 @@ func (g *guest) serve() {
 		if g.place != nil {
 			g.server.hand(&errand{leaves: g})
 		}
+		g.server.forget(g)
 		_ = g.conn.Close()
-		g.server.known(g)
-		g.server.mu.Lock()
-		delete(g.server.guests, g)
-		g.server.mu.Unlock()
 	}()
 	_ = g.conn.SetReadDeadline(time.Now().Add(enterPatience))
 	for {
@@ -271,7 +285,7 @@ func (g *guest) serve() {
 		}
 		answer, passed, err := g.answer(b, files)
 		closeFiles(files)
-		out := put(answer)
+		out := append(put(answer.reply), answer.text...)
 		if err != nil {
 			out = refusal(err)
 		}
@@ -285,21 +299,21 @@ func (g *guest) serve() {
 }
 
 // answer carries out a request. The descriptors that it returns are to be closed, as those of the request are.
-func (g *guest) answer(b []byte, files []int) (answer reply, passed []int, err error) {
+func (g *guest) answer(b []byte, files []int) (answer said, passed []int, err error) {
 	answer.ABI = abi
 	r, err := parseRequest(b)
 	if err != nil {
 		return answer, nil, mpierr.New("enter", mpierr.Unsupported, mpierr.NoRank, "%w", err)
 	}
 	wanted := 0
-	if r.Kind == enter || r.Kind == install {
+	if r.Kind == enter || r.Kind == install || r.Kind == probe {
 		wanted = 1
 	}
-	returns := r.Kind == enter && len(files) > 1
+	asks := r.Kind == status || r.Kind == probe
 	switch {
-	case len(files) != wanted && !returns:
+	case len(files) != wanted && (r.Kind != enter || len(files) == 0): // who returns has maps
 		return answer, nil, badRequest("a request of kind %d has %d descriptors, and not %d", r.Kind, len(files), wanted)
-	case (r.Kind == enter) != (g.place == nil):
+	case !asks && (r.Kind == enter) != (g.place == nil):
 		return answer, nil, badRequest("a rank enters first, and once")
 	case r.Value > math.MaxInt32:
 		return answer, nil, badRequest("%d is too much", r.Value)
@@ -307,23 +321,7 @@ func (g *guest) answer(b []byte, files []int) (answer reply, passed []int, err e
 	value := int(r.Value)
 	switch r.Kind {
 	case enter:
-		e := &errand{enters: g, socket: files[0], maps: files[1:], ifindex: int(r.Interface), slots: int(r.Slots)}
-		if g.server.hand(e); e.err != nil {
-			return answer, nil, e.err
-		}
-		g.server.known(g)
-		_ = g.conn.SetReadDeadline(time.Time{})
-		answer.Mode, answer.Most = uint32(e.mode), uint32(g.place.Chunks().Most())
-		if returns {
-			break // it has them
-		}
-		for _, m := range g.place.Maps() {
-			fd, err := unix.FcntlInt(uintptr(m.FD()), unix.F_DUPFD_CLOEXEC, 0)
-			if err != nil {
-				return answer, passed, fmt.Errorf("pass %v: %w", m, err)
-			}
-			passed = append(passed, fd)
-		}
+		return g.enter(r, files)
 	case memory:
 		var fd int
 		if fd, err = g.newChunk(value); err == nil {
@@ -337,10 +335,38 @@ func (g *guest) answer(b []byte, files []int) (answer reply, passed []int, err e
 		err = g.place.Chunks().Remove(value)
 	case quiesce:
 		err = g.place.Chunks().Quiesce()
+	case probe:
+		e := &errand{asks: g, socket: files[0], ifindex: int(r.Interface)}
+		g.server.hand(e)
+		answer.Mode, err = uint32(e.mode), e.err
+	case status:
+		answer.text, err = g.tell(value)
 	default:
 		err = badRequest("there is no request of kind %d", r.Kind)
 	}
 	return answer, passed, err
+}
+
+// enter lets the rank in.
+func (g *guest) enter(r request, files []int) (answer said, passed []int, err error) {
+	e := &errand{enters: g, socket: files[0], maps: files[1:], ifindex: int(r.Interface), slots: int(r.Slots)}
+	if g.server.hand(e); e.err != nil {
+		return answer, nil, e.err
+	}
+	g.server.known(g)
+	_ = g.conn.SetReadDeadline(time.Time{})
+	answer.ABI, answer.Mode, answer.Most = abi, uint32(e.mode), uint32(g.place.Chunks().Most())
+	if len(e.maps) > 0 {
+		return answer, nil, nil // it has them
+	}
+	for _, m := range g.place.Maps() {
+		fd, err := unix.FcntlInt(uintptr(m.FD()), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return answer, passed, fmt.Errorf("pass %v: %w", m, err)
+		}
+		passed = append(passed, fd)
+	}
+	return answer, passed, nil
 }
 
 // newChunk makes memory for windows, which counts for its owner.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -462,5 +463,52 @@ func TestEnterEndsWithItsContext(t *testing.T) {
 	begin := time.Now()
 	if _, err := Enter(ctx, path, 0, 1, 4); err == nil || time.Since(begin) > patience/2 {
 		t.Errorf("after %v: %v", time.Since(begin), err)
+	}
+}
+
+// Whoever asks learns of the ranks that have entered, by their owners, addresses and what was executed, and whether a
+// socket may enter, which changes nothing.
+func TestStatus(t *testing.T) {
+	h := newHouseOf(t, Config{Ports: [2]uint16{7000, 7010}, Limits: Limits{Ranks: 2}})
+	if list, err := Status(t.Context(), h.path); err != nil || len(list) > 0 {
+		t.Errorf("of nobody: %v, %v", list, err)
+	}
+	probe := func(port uint16) (loader.Mode, error) {
+		t.Helper()
+		return Probe(t.Context(), h.path, h.socket(t, unix.SOCK_DGRAM, h.at(port)), h.index)
+	}
+	mode, err := probe(7001)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := h.programs(t, mode); n != 0 {
+		t.Errorf("a question has left %d programs", n)
+	}
+	if _, err := probe(8000); err == nil || !strings.Contains(err.Error(), "not within 7000 and 7010") {
+		t.Errorf("a port that is not allowed: %v", err)
+	}
+	second, first := h.enters(t, 7003), h.enters(t, 7002)
+	if mode != first.Mode() {
+		t.Errorf("a rank is told of %v and served by %v", mode, first.Mode())
+	}
+	if _, err := probe(7004); err == nil || !strings.Contains(err.Error(), "has 2 ranks") {
+		t.Errorf("a rank more than may enter: %v", err)
+	}
+	list, err := Status(t.Context(), h.path)
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	for i, g := range list {
+		want := Served{User: uint32(os.Getuid()), Namespace: list[0].Namespace, Memory: list[0].Memory, Interface: h.Interface(0),
+			Address: h.at(7002 + uint16(i)).String(), Mode: first.Mode().String()}
+		if g != want || g.Namespace == 0 || g.Memory < 1<<18 {
+			t.Errorf("%+v, want %+v", g, want)
+		}
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+	if list, err := Status(t.Context(), h.path); err != nil || len(list) != 1 {
+		t.Errorf("once one has left: %v, %v", list, err)
 	}
 }
