@@ -28,6 +28,8 @@ with the last one. Ranks go on over UDP while there is no agent.
 Ranks find the agent by its socket, which they look for at ` + agent.DefaultPath + `, or
 where XDPRMA_AGENT says. Who may write to the socket's file may use it.
 
+Let all users enter on Linux 6.1.97, 6.6.37, 6.9.8 or 6.10 and later alone; SECURITY.md says why.
+
 Limits are those of each user in a network namespace, so of each pod. Frames to
 ranks that the program executes pass no input rule of netfilter.
 
