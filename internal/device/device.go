@@ -40,7 +40,8 @@ type Frame struct {
 // Device moves frames between the engine and a network in batches. Its methods have
 // these callers:
 //
-//   - the driver (one goroutine at a time, see package poller): Receive, Release, Sleep;
+//   - the driver (one goroutine at a time, see package poller): Receive, Release;
+//   - the sleeper (one goroutine at a time), beside a driver: Sleep;
 //   - whoever holds the engine's lock: Enqueue, Reap; neither makes a system call;
 //   - anyone, at any time, holding no lock: Transmit, Wake, Path, Stats;
 //   - anyone, at any time: Peer, Facts.

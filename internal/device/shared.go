@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,8 +32,9 @@ type Shared struct {
 	rung   uint64 // the doorbell, when the socket was looked at last
 	looks  int    // at the socket, that are left since something came
 	turns  int    // calls of Receive since the socket was looked at
-	heard  bool   // the socket has something to read
 	unrung bool   // the last frames came to the socket unrung
+
+	heard atomic.Bool // the socket has something to read; whoever sleeps says so, too
 }
 
 var _ Device = (*Shared)(nil)
@@ -182,8 +184,9 @@ func (s *Shared) Receive(frames []Frame) int {
 	if !s.isDue() {
 		return 0
 	}
+	s.turns = 0
+	s.heard.Store(false) // before the look: what comes after it, a sleeper may have seen already
 	n, more := s.read(frames, &s.base)
-	s.turns, s.heard = 0, more
 	switch {
 	case n > 0:
 		s.unrung = s.looks == 0
@@ -192,6 +195,7 @@ func (s *Shared) Receive(frames []Frame) int {
 		s.looks--
 	}
 	if more {
+		s.heard.Store(true)
 		s.sleeper.wake() // the socket does not wake whoever sleeps on it
 	}
 	return n
@@ -203,7 +207,7 @@ func (s *Shared) isDue() bool {
 		s.rung, s.looks, s.unrung = rung, emptyLooks, false
 	}
 	s.turns++
-	return s.looks > 0 || s.heard || s.turns >= lookEvery || s.unrung && s.turns >= unrungEvery
+	return s.looks > 0 || s.heard.Load() || s.turns >= lookEvery || s.unrung && s.turns >= unrungEvery
 }
 
 // Release implements Device.
@@ -225,7 +229,9 @@ func (s *Shared) Sleep(d time.Duration) {
 	ready := s.sleeper.sleep(d, events)
 	s.answers.rise()
 	if last := s.sleeper.polls[len(s.sleeper.polls)-1].Revents; ready > 0 && last != 0 {
-		s.heard = s.heard || last&unix.POLLIN != 0
+		if last&unix.POLLIN != 0 {
+			s.heard.Store(true)
+		}
 		if last&unix.POLLERR != 0 {
 			s.clearError()
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func Run(t *testing.T, n Network) {
 		run  func(t *testing.T, a, b *end)
 	}{
 		{"facts", facts}, {"frames", frames}, {"payloads", payloads}, {"slots", slots}, {"nothing", nothing},
-		{"sleep", sleep}, {"path", path}, {"filter", filter}, {"stats", counters},
+		{"sleep", sleep}, {"sleeper", sleeper}, {"path", path}, {"filter", filter}, {"stats", counters},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, b := n.open(t)
@@ -343,6 +344,26 @@ func sleep(t *testing.T, a, b *end) {
 		b.Wake() // a device may have been woken by the frame already, and by the look at it
 		b.Sleep(time.Hour)
 	}
+}
+
+// sleeper checks that one goroutine may sleep while another receives. The race detector finds what they share.
+func sleeper(t *testing.T, a, b *end) {
+	way := a.to(b)
+	var ends atomic.Bool
+	done := testenv.Start(func() error {
+		for !ends.Load() {
+			b.Sleep(time.Millisecond)
+		}
+		return nil
+	})
+	for range 50 {
+		a.send(way, data(100))
+		before := b.stats().Sleeps
+		testenv.Await(t, "the sleeper to be woken by the frame", func() bool { return b.stats().Sleeps > before+1 })
+		b.receive(1)
+	}
+	ends.Store(true)
+	_ = testenv.Ends(t, "the sleeper", done)
 }
 
 // path checks that an address has one path, which leads there, and what has none.
