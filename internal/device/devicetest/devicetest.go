@@ -349,17 +349,18 @@ func sleep(t *testing.T, a, b *end) {
 // sleeper checks that one goroutine may sleep while another receives. The race detector finds what they share.
 func sleeper(t *testing.T, a, b *end) {
 	way := a.to(b)
+	var slept atomic.Int64
 	var ends atomic.Bool
 	done := testenv.Start(func() error {
-		for !ends.Load() {
+		for ; !ends.Load(); slept.Add(1) {
 			b.Sleep(time.Millisecond)
 		}
 		return nil
 	})
 	for range 50 {
 		a.send(way, data(100))
-		before := b.stats().Sleeps
-		testenv.Await(t, "the sleeper to be woken by the frame", func() bool { return b.stats().Sleeps > before+1 })
+		before := slept.Load()
+		testenv.Await(t, "the sleeper to be woken by the frame", func() bool { return slept.Load() > before+1 })
 		b.receive(1)
 	}
 	ends.Store(true)
