@@ -11,6 +11,7 @@
 #define FRAME_LOAD bpf_skb_load_bytes
 #define FRAME_STORE(frame, at, from, len) bpf_skb_store_bytes((frame), (at), (from), (len), 0)
 #define FRAME_LEN(frame) ((frame)->len)
+#define FRAME_INTERFACE(frame) ((frame)->ifindex)
 #define FRAME_CUT(frame, len) bpf_skb_change_tail((frame), (len), 0)
 
 enum {
@@ -43,6 +44,7 @@ static __always_inline int frame_answer(const FRAME *frame)
 #define FRAME_LOAD bpf_xdp_load_bytes
 #define FRAME_STORE bpf_xdp_store_bytes
 #define FRAME_LEN(frame) bpf_xdp_get_buff_len(frame)
+#define FRAME_INTERFACE(frame) ((frame)->ingress_ifindex)
 #define FRAME_CUT(frame, len) bpf_xdp_adjust_tail((frame), (int)(len) - (int)bpf_xdp_get_buff_len(frame))
 #define FRAME_PULL(frame, n) 0
 

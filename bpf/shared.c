@@ -62,6 +62,16 @@ static __always_inline struct errand *errand(void)
 	return bpf_map_lookup_elem(&errands, &zero);
 }
 
+/*
+ * Whether a socket still has the port of a place at an interface. Who disconnects a socket may give its port up, and
+ * who binds it to another interface leaves the place to others here.
+ */
+static __always_inline int has_place(const struct bpf_sock *socket, const struct place *at, __u32 interface)
+{
+	__u32 bound = socket->bound_dev_if;
+	return socket->src_port == bpf_ntohs(at->port) && (bound == 0 || bound == interface);
+}
+
 SEC(HOOK)
 int xdprma_switch(FRAME *ctx)
 {
@@ -74,10 +84,13 @@ int xdprma_switch(FRAME *ctx)
 	if (!rank)
 		return VERDICT_PASS;
 	__u32 index = *rank;
-	void *socket = bpf_map_lookup_elem(&sockets, &index);
+	struct bpf_sock *socket = bpf_map_lookup_elem(&sockets, &index);
 	if (!socket)
 		return VERDICT_PASS;
+	int has = has_place(socket, &to, FRAME_INTERFACE(ctx));
 	bpf_sk_release(socket);
+	if (!has)
+		return VERDICT_PASS;
 	struct errand *e = errand();
 	if (!e)
 		return VERDICT_PASS;

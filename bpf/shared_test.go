@@ -98,17 +98,7 @@ func loadShared(t testing.TB, read func() (*ebpf.CollectionSpec, error)) *tier {
 		}
 		*m.to = made
 	}
-	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { socket.Close() })
-	file, err := socket.File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	if err := o.Sockets.Put(uint32(sharedRank), uint64(file.Fd())); err != nil {
+	if err := o.Sockets.Put(uint32(sharedRank), uint64(socketAt(t, portBase))); err != nil {
 		t.Fatal(err)
 	}
 	for protocol, ip := range map[uint16]net.IP{unix.ETH_P_IP: own4.AsSlice(), unix.ETH_P_IPV6: own6.AsSlice()} {
@@ -118,4 +108,21 @@ func loadShared(t testing.TB, read func() (*ebpf.CollectionSpec, error)) *tier {
 	}
 	p.begin(t, spec.Maps[bpf.SharedMapChunks].InnerMap, sharedRank*express.Chunks)
 	return p
+}
+
+// socketAt returns a UDP socket with a port, which other tests may have at a time.
+func socketAt(t testing.TB, port int) (fd int) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	return fd
 }

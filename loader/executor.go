@@ -324,21 +324,22 @@ func (p *Member) open(socket int) error {
 	if err := p.in.maps.Sockets.Put(uint32(p.index), uint64(socket)); err != nil {
 		return enterError(mpierr.Arg, fmt.Errorf("note file descriptor %d, its socket: %w", socket, err))
 	}
-	how := ebpf.UpdateNoExist
+	// Whoever has that place already has closed its socket and is about to leave, or its socket has given the place up: no
+	// two sockets have it. But a socket may come twice.
 	var before uint32
-	if p.at.places.Lookup(&p.key, &before) == nil && !p.in.hasSocket(before) { // of a rank that is dead, and about to leave
-		how = ebpf.UpdateAny
+	if err := p.at.places.Lookup(&p.key, &before); err == nil && p.in.cookie(before) == p.in.cookie(uint32(p.index)) {
+		return enterError(mpierr.Arg, errors.New("another rank has its socket"))
 	}
-	if err := p.at.places.Update(&p.key, uint32(p.index), how); err != nil {
-		return enterError(mpierr.Arg, fmt.Errorf("another rank has its address and port: %w", err))
+	if err := p.at.places.Put(&p.key, uint32(p.index)); err != nil {
+		return enterError(mpierr.NoMem, fmt.Errorf("note its address and port: %w", err))
 	}
 	return nil
 }
 
-// hasSocket reports whether the socket of the rank with an index is open.
-func (e *Executor) hasSocket(index uint32) bool {
-	var cookie uint64
-	return e.maps.Sockets.Lookup(index, &cookie) == nil
+// cookie returns the kernel's number of the socket of the rank with an index, 0 if it is closed.
+func (e *Executor) cookie(index uint32) (cookie uint64) {
+	_ = e.maps.Sockets.Lookup(index, &cookie)
+	return cookie
 }
 
 // Maps returns the rank's maps, which NewShared takes. They stay valid until Leave.

@@ -33,6 +33,7 @@ type crowd struct {
 // crowded is one of them.
 type crowded struct {
 	socket int
+	port   int
 	place  *Member
 	*Shared
 	asks   *asker
@@ -67,8 +68,8 @@ func newCrowd(t *testing.T, mode Mode, n int) *crowd {
 	}
 	var entries []Entry
 	for i := range n {
-		r := &crowded{}
-		c.inB(t, func() { r.socket = bound(t, port+i) })
+		r := &crowded{port: port + i}
+		c.inB(t, func() { r.socket = bound(t, r.port) })
 		c.ranks = append(c.ranks, r)
 		entries = append(entries, c.entry(i))
 	}
@@ -83,7 +84,7 @@ func newCrowd(t *testing.T, mode Mode, n int) *crowd {
 }
 
 func (c *crowd) entry(i int) Entry {
-	return Entry{Switch: c.sw, Address: at, Port: uint16(port + i), Socket: c.ranks[i].socket, Slots: 4}
+	return Entry{Switch: c.sw, Address: at, Port: uint16(c.ranks[i].port), Socket: c.ranks[i].socket, Slots: 4}
 }
 
 // bound returns a UDP socket at a port of addrB.
@@ -120,7 +121,7 @@ func (c *crowd) open(t *testing.T, i int) {
 	must(t, r.tier.Install(0, chunk))
 	r.asks = &asker{session: crowdSession + uint64(i), peerSession: 7, window: crowdWindow}
 	c.in(t, c.a, func() {
-		r.asks.conn, err = net.DialUDP("udp4", &net.UDPAddr{IP: addrA}, &net.UDPAddr{IP: addrB, Port: port + i})
+		r.asks.conn, err = net.DialUDP("udp4", &net.UDPAddr{IP: addrA}, &net.UDPAddr{IP: addrB, Port: r.port})
 		must(t, err)
 	})
 	conn := r.asks.conn
@@ -129,7 +130,7 @@ func (c *crowd) open(t *testing.T, i int) {
 	tables := express.NewTables(r.tier.Slots(), r.tier.Windows())
 	tables.OpenSlot(2, express.Slot{Session: r.asks.session, PeerSession: 7, Rank: 3,
 		Peer:  express.Endpoint{IP: [16]byte{addrA[0], addrA[1], addrA[2], addrA[3]}, Port: uint16(from.Port)},
-		Local: express.Endpoint{IP: [16]byte{addrB[0], addrB[1], addrB[2], addrB[3]}, Port: uint16(port + i)}})
+		Local: express.Endpoint{IP: [16]byte{addrB[0], addrB[1], addrB[2], addrB[3]}, Port: uint16(r.port)}})
 	tables.Expose(express.Window{ID: crowdWindow, Size: 1 << 16, Rights: windows.NewMembers([]int{3}, nil, nil).Bits}, nil)
 	must(t, r.AllowSession(r.asks.session, 2))
 }
@@ -237,6 +238,52 @@ func TestOnlySocketsAreServed(t *testing.T) {
 	}
 }
 
+// A rank whose socket has given up its port, or its place at the interface, is served no more, and who has them now
+// may enter.
+func TestSocketThatGivesUpItsPlace(t *testing.T) {
+	for _, mode := range sharedModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			c := newCrowd(t, mode, 3)
+			moved, gone, stays := c.ranks[0], c.ranks[1], c.ranks[2]
+			must(t, c.executor.Leave([]*Member{gone.place}))
+			c.inB(t, func() { gone.socket = bound(t, 0) })
+			name, err := unix.Getsockname(gone.socket)
+			must(t, err)
+			gone.port = name.(*unix.SockaddrInet4).Port
+			must(t, errors.Join(gone.Close(), gone.tier.Release()))
+			places, errs := c.executor.Enter([]Entry{c.entry(1)})
+			must(t, errors.Join(errs...))
+			gone.place = places[0]
+			c.open(t, 1)
+			gone.adds(t, 3)
+			moved.adds(t, 3)
+
+			must(t, disconnect(gone.socket))
+			must(t, unix.SetsockoptInt(moved.socket, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, 1))
+			for i, r := range c.ranks[:2] {
+				if r.isServed(t) {
+					t.Errorf("rank %d is served at a place that others may have", i)
+				}
+			}
+			must(t, unix.SetsockoptInt(moved.socket, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, c.sw.Index()))
+			moved.asks.exchange-- // once more
+			moved.adds(t, 3)
+			must(t, c.executor.Leave([]*Member{moved.place}))
+			c.inB(t, func() { moved.socket, moved.port = bound(t, gone.port), gone.port })
+			heirs, errs := c.executor.Enter([]Entry{c.entry(0)}) // the former one has not left
+			must(t, errors.Join(errs...))
+			must(t, errors.Join(moved.Close(), moved.tier.Release()))
+			moved.place = heirs[0]
+			c.open(t, 0)
+			moved.adds(t, 3)
+			stays.adds(t, 3)
+			must(t, c.executor.Leave([]*Member{gone.place}))
+			moved.adds(t, 3)
+			must(t, c.executor.Leave(heirs))
+		})
+	}
+}
+
 // A rank that cannot enter is told why, and changes nothing for others.
 func TestEntriesAreRefused(t *testing.T) {
 	c := newCrowd(t, Generic, 2)
@@ -244,7 +291,7 @@ func TestEntriesAreRefused(t *testing.T) {
 	must(t, c.executor.Leave([]*Member{c.ranks[1].place}))
 	entry := c.entry(1)
 	taken, few, stream := entry, entry, entry
-	taken.Port = port
+	taken.Port, taken.Socket = port, first.socket
 	few.Slots = 0
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	must(t, err)

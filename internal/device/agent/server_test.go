@@ -127,7 +127,7 @@ func TestSocketsThatMayEnter(t *testing.T) {
 		{"one of another interface", h.socket(t, unix.SOCK_DGRAM, h.at(7009), unix.SO_BINDTOIFINDEX), "bound to interface 1"},
 		{"no socket of IP", unix1, "make a UDP socket"},
 		{"no socket", int(h.null(t)), "its socket"},
-		{"one that has entered", good, "another rank has its address and port"},
+		{"one that has entered", good, "another rank has its socket"},
 	} {
 		if e, err := h.enter(t, test.fd); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", test.name, err)
