@@ -231,6 +231,7 @@ func (l *line) listen() {
 	for {
 		b, files, err := receive(l.conn)
 		if err != nil {
+			closeFiles(files)
 			l.over.Store(errors.Is(err, io.EOF))
 			l.fail()
 			return

@@ -128,7 +128,7 @@ func send(c *net.UnixConn, b []byte, files []int) error {
 	return err
 }
 
-// receive returns a packet, whose descriptors are the caller's.
+// receive returns a packet, whose descriptors are the caller's, also those that come with an error.
 func receive(c *net.UnixConn) (b []byte, files []int, err error) {
 	b, oob := make([]byte, 2048), make([]byte, unix.CmsgSpace(4*maxFiles))
 	n, nOOB, flags, _, err := c.ReadMsgUnix(b, oob)
@@ -145,8 +145,7 @@ func receive(c *net.UnixConn) (b []byte, files []int, err error) {
 		err = fmt.Errorf("a packet has more than %d bytes or %d descriptors", len(b), maxFiles)
 	}
 	if err != nil {
-		closeFiles(files)
-		return nil, nil, err
+		return nil, files, err
 	}
 	return b[:n], files, nil
 }

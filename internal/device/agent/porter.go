@@ -53,8 +53,9 @@ type errand struct {
 	enters, leaves *guest
 	asks           *guest // whether it may enter
 	socket         int    // of who enters
-	maps           []int  // of who returns
-	ifindex, slots int
+	slots          int
+	from           origin
+	maps           []*ebpf.Map  // of who returns; carry closes them if the rank may not enter
 	entry          loader.Entry // once it is admitted
 
 	mode loader.Mode // the porter's answer
@@ -120,25 +121,18 @@ func (p *porter) settle(e *errand, place *loader.Member, err error) {
 }
 
 // admit looks whether a rank may enter, and sees to the switch of its interface. Then settle has to follow.
-func (p *porter) admit(e *errand) error {
-	from, err := p.locate(e)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(from.namespace)
-	g := e.enters
+func (p *porter) admit(e *errand) (err error) {
+	defer func() {
+		if err != nil {
+			closeMaps(e.maps)
+		}
+	}()
+	g, from := e.enters, e.from
 	g.at, g.owner.dev, g.owner.inode = from.at, from.dev, from.inode
 	if err := p.accounts.enter(g.owner); err != nil {
 		return err
 	}
-	err = within(from.namespace, func() error {
-		name, err := p.allows(from)
-		if err == nil {
-			g.lane, err = p.laneFor(from, name, g.owner.user)
-		}
-		return err
-	})
-	if err != nil {
+	if g.lane, err = p.laneFor(from, g.owner.user); err != nil {
 		p.accounts.leave(g.owner)
 		return err
 	}
@@ -147,36 +141,18 @@ func (p *porter) admit(e *errand) error {
 		p.leave(g)
 		return err
 	}
-	maps, err := mapsOf(e.maps)
-	if err != nil {
-		p.accounts.release(g.owner, g.lane.executor.Memory(e.slots))
-		p.leave(g)
-		return err
-	}
-	e.entry = loader.Entry{Switch: g.lane.Switch, Address: from.at.Addr(), Port: from.at.Port(), Socket: e.socket, Slots: e.slots, Maps: maps}
+	e.entry = loader.Entry{Switch: g.lane.Switch, Address: from.at.Addr(), Port: from.at.Port(), Socket: e.socket, Slots: e.slots, Maps: e.maps}
 	return nil
 }
 
 // probe returns where the switch would be that serves a rank, if the rank may enter.
 func (p *porter) probe(e *errand) (mode loader.Mode, err error) {
-	from, err := p.locate(e)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(from.namespace)
-	o := owner{e.asks.owner.user, from.dev, from.inode}
+	o := owner{e.asks.owner.user, e.from.dev, e.from.inode}
 	if err := p.accounts.enter(o); err != nil {
 		return 0, err
 	}
 	p.accounts.leave(o)
-	err = within(from.namespace, func() error {
-		_, err := p.allows(from)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	if l := p.lanes[from.site]; l != nil {
+	if l := p.lanes[e.from.site]; l != nil {
 		return l.executor.Mode(), nil
 	}
 	if err := p.mayBring(o.user); err != nil {
@@ -193,28 +169,36 @@ func (p *porter) probe(e *errand) (mode loader.Mode, err error) {
 type origin struct {
 	site
 	at        netip.AddrPort
-	namespace int // a descriptor, to be closed
+	name      string // of the interface
+	namespace int    // a descriptor, to be closed
 }
 
-// locate finds out where the socket of a rank is, and whether the rank may have it.
-func (p *porter) locate(e *errand) (from origin, err error) {
-	if from.at, err = nameOf(e.socket, e.ifindex); err != nil {
+// locate finds out where the socket of a rank is, and whether the rank may have it. The time that this takes is up to
+// who has the network namespace: the porter must not wait for it.
+func (c *Config) locate(socket, ifindex int) (from origin, err error) {
+	if from.at, err = nameOf(socket, ifindex); err != nil {
 		return from, badRequest("its socket: %w", err)
 	}
-	if first, last, port := p.config.Ports[0], p.config.Ports[1], from.at.Port(); last != 0 && (port < first || port > last) {
+	if first, last, port := c.Ports[0], c.Ports[1], from.at.Port(); last != 0 && (port < first || port > last) {
 		return from, badRequest("its port %d is not within %d and %d, which the agent allows", port, first, last)
 	}
-	if from.namespace, err = unix.IoctlRetInt(e.socket, unix.SIOCGSKNS); err != nil {
+	if from.namespace, err = unix.IoctlRetInt(socket, unix.SIOCGSKNS); err != nil {
 		return from, badRequest("find the network namespace of its socket: %w", err)
 	}
-	if from.site, err = siteOf(from.namespace, e.ifindex); err != nil {
+	if from.site, err = siteOf(from.namespace, ifindex); err == nil {
+		err = within(from.namespace, func() (err error) {
+			from.name, err = c.allows(from)
+			return err
+		})
+	}
+	if err != nil {
 		_ = unix.Close(from.namespace)
 	}
 	return from, err
 }
 
 // allows returns the name of the interface at which a rank is, if ranks may be there. The thread is in its namespace.
-func (p *porter) allows(from origin) (name string, err error) {
+func (c *Config) allows(from origin) (name string, err error) {
 	ifi, err := net.InterfaceByIndex(from.index)
 	if err != nil {
 		return "", badRequest("interface %d: %w", from.index, err)
@@ -222,7 +206,7 @@ func (p *porter) allows(from origin) (name string, err error) {
 	if err := owns(ifi, from.at.Addr()); err != nil {
 		return "", err
 	}
-	if may := p.config.Interfaces; len(may) > 0 && !slices.Contains(may, ifi.Name) {
+	if may := c.Interfaces; len(may) > 0 && !slices.Contains(may, ifi.Name) {
 		return "", badRequest("interface %s is none of those that the agent allows: %s", ifi.Name, strings.Join(may, ", "))
 	}
 	return ifi.Name, nil
@@ -233,14 +217,18 @@ func mapsOf(files []int) (maps []*ebpf.Map, err error) {
 	for _, file := range files {
 		m, err := mapOf(file)
 		if err != nil {
-			for _, m := range maps {
-				_ = m.Close()
-			}
+			closeMaps(maps)
 			return nil, badRequest("the maps of a rank that returns: %w", err)
 		}
 		maps = append(maps, m)
 	}
 	return maps, nil
+}
+
+func closeMaps(maps []*ebpf.Map) {
+	for _, m := range maps {
+		_ = m.Close()
+	}
 }
 
 // siteOf returns an interface of a namespace.
@@ -252,8 +240,8 @@ func siteOf(namespace, index int) (site, error) {
 	return site{uint64(stat.Dev), stat.Ino, index}, nil
 }
 
-// laneFor returns the switch of the interface at which a rank is. The thread is in its namespace.
-func (p *porter) laneFor(from origin, ifname string, user uint32) (*lane, error) {
+// laneFor returns the switch of the interface at which a rank is.
+func (p *porter) laneFor(from origin, user uint32) (l *lane, err error) {
 	if l := p.lanes[from.site]; l != nil {
 		return l, nil
 	}
@@ -264,7 +252,11 @@ func (p *porter) laneFor(from origin, ifname string, user uint32) (*lane, error)
 	if err != nil {
 		return nil, err
 	}
-	return p.open(from.site, from.namespace, ifname, executor, user)
+	err = within(from.namespace, func() (err error) {
+		l, err = p.open(from.site, from.namespace, from.name, executor, user)
+		return err
+	})
+	return l, err
 }
 
 // mayBring returns an error if a user has brought switches to as many interfaces as it may.

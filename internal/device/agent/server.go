@@ -49,6 +49,9 @@ type Server struct {
 
 	strangers map[uint32]int // of each user: guests that have not entered
 
+	looks [64]sync.Mutex // of some users each: one at a time looks where its socket is
+
+	ending chan struct{} // is closed by Close
 	wake   chan struct{} // of capacity 1: tells the porter of the queue
 	porter porter
 }
@@ -57,7 +60,7 @@ type Server struct {
 func Serve(c Config) (*Server, error) {
 	s := &Server{
 		log: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), guests: map[*guest]bool{}, strangers: map[uint32]int{}, wake: make(chan struct{}, 1),
-		accounts: &accounts{limits: c.Limits, each: map[owner]*account{}},
+		ending: make(chan struct{}), accounts: &accounts{limits: c.Limits, each: map[owner]*account{}},
 	}
 	s.porter = porter{log: s.log, config: c, accounts: s.accounts, executors: map[loader.Mode]*loader.Executor{}, lanes: map[site]*lane{}}
 	if err := s.porter.stay(); err != nil {
@@ -236,6 +239,7 @@ func (s *Server) Close() error {
 		return nil
 	}
 	s.closed = true
+	close(s.ending)
 	for g := range s.guests {
 		_ = g.conn.CloseRead() // it closes the connection once its rank has left
 	}
@@ -281,10 +285,11 @@ func (g *guest) serve() {
 	for {
 		b, files, err := receive(g.conn)
 		if err != nil {
+			g.server.discard(files)
 			return
 		}
 		answer, passed, err := g.answer(b, files)
-		closeFiles(files)
+		g.server.discard(files)
 		out := append(put(answer.reply), answer.text...)
 		if err != nil {
 			out = refusal(err)
@@ -295,6 +300,23 @@ func (g *guest) serve() {
 		if err != nil {
 			return
 		}
+	}
+}
+
+// discard closes what a guest has passed. Where it is in a file system of the guest's own, that takes as long as the guest
+// likes; then the guest waits, and the server does not when it is closed.
+func (s *Server) discard(files []int) {
+	if len(files) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		closeFiles(files)
+	}()
+	select {
+	case <-done:
+	case <-s.ending:
 	}
 }
 
@@ -336,9 +358,7 @@ func (g *guest) answer(b []byte, files []int) (answer said, passed []int, err er
 	case quiesce:
 		err = g.place.Chunks().Quiesce()
 	case probe:
-		e := &errand{asks: g, socket: files[0], ifindex: int(r.Interface)}
-		g.server.hand(e)
-		answer.Mode, err = uint32(e.mode), e.err
+		answer.Mode, err = g.probe(r, files[0])
 	case status:
 		answer.text, err = g.tell(value)
 	default:
@@ -349,15 +369,22 @@ func (g *guest) answer(b []byte, files []int) (answer said, passed []int, err er
 
 // enter lets the rank in.
 func (g *guest) enter(r request, files []int) (answer said, passed []int, err error) {
-	e := &errand{enters: g, socket: files[0], maps: files[1:], ifindex: int(r.Interface), slots: int(r.Slots)}
+	e := &errand{enters: g, socket: files[0], slots: int(r.Slots)}
+	if e.from, err = g.locate(r, files[0]); err != nil {
+		return answer, nil, err
+	}
+	defer unix.Close(e.from.namespace)
+	if e.maps, err = mapsOf(files[1:]); err != nil {
+		return answer, nil, err
+	}
 	if g.server.hand(e); e.err != nil {
 		return answer, nil, e.err
 	}
 	g.server.known(g)
 	_ = g.conn.SetReadDeadline(time.Time{})
 	answer.ABI, answer.Mode, answer.Most = abi, uint32(e.mode), uint32(g.place.Chunks().Most())
-	if len(e.maps) > 0 {
-		return answer, nil, nil // it has them
+	if len(files) > 1 {
+		return answer, nil, nil // it has the maps
 	}
 	for _, m := range g.place.Maps() {
 		fd, err := unix.FcntlInt(uintptr(m.FD()), unix.F_DUPFD_CLOEXEC, 0)
@@ -367,6 +394,26 @@ func (g *guest) enter(r request, files []int) (answer said, passed []int, err er
 		passed = append(passed, fd)
 	}
 	return answer, passed, nil
+}
+
+// locate finds out where a guest's socket is. A user's guests wait for each other, and few others do for them.
+func (g *guest) locate(r request, socket int) (origin, error) {
+	s := g.server
+	turn := &s.looks[g.owner.user%uint32(len(s.looks))]
+	turn.Lock()
+	defer turn.Unlock()
+	return s.porter.config.locate(socket, int(r.Interface))
+}
+
+// probe returns where the switch would be that serves a rank, if the rank may enter.
+func (g *guest) probe(r request, socket int) (mode uint32, err error) {
+	e := &errand{asks: g}
+	if e.from, err = g.locate(r, socket); err != nil {
+		return 0, err
+	}
+	defer unix.Close(e.from.namespace)
+	g.server.hand(e)
+	return uint32(e.mode), e.err
 }
 
 // newChunk makes memory for windows, which counts for its owner.
@@ -396,8 +443,12 @@ func (g *guest) count(file int) error {
 	return m.Close()
 }
 
-// mapOf returns the map of a descriptor, which stays the caller's.
+// mapOf returns the map of a descriptor, which stays the caller's. It does not touch a file that is no map: where a
+// user has made the file system, even to close a copy takes as long as the user likes.
 func mapOf(file int) (*ebpf.Map, error) {
+	if kind, err := os.Readlink(fmt.Sprintf("/proc/thread-self/fd/%d", file)); err != nil || kind != "anon_inode:bpf-map" {
+		return nil, fmt.Errorf("a descriptor is of %q, and of no map (%v)", kind, err)
+	}
 	copied, err := unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
