@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -36,6 +37,7 @@ type account struct {
 	ranks  int
 	memory int64 // of maps, and what is reserved
 	maps   map[ebpf.MapID]int64
+	rests  time.Time // until when prune does nothing
 }
 
 // enter counts one more rank.
@@ -117,20 +119,25 @@ func idOf(m *ebpf.Map) (ebpf.MapID, error) {
 	return id, nil
 }
 
-// prune forgets the maps that are gone.
+// prune forgets the maps that are gone, unless it has just done so. A user may have tens of thousands, and others wait
+// meanwhile: so it opens none of them, as the kernel tells the next id behind a number, and takes a small part of the time.
 func (c *account) prune() {
+	begin := time.Now()
+	if begin.Before(c.rests) {
+		return
+	}
 	for id, size := range c.maps {
-		m, err := ebpf.NewMapFromID(id)
-		if err == nil {
-			_ = m.Close()
-			continue
-		}
-		if errors.Is(err, os.ErrNotExist) {
+		if next, err := ebpf.MapGetNextID(id - 1); (err == nil && next != id) || errors.Is(err, os.ErrNotExist) {
 			delete(c.maps, id)
 			c.memory -= size
 		}
 	}
+	end := time.Now()
+	c.rests = end.Add(pruneShare * end.Sub(begin))
 }
+
+// pruneShare is how many times as long as prune takes it then rests.
+const pruneShare = 16
 
 func refuse(format string, args ...any) error {
 	return mpierr.New("enter", mpierr.NoMem, mpierr.NoRank, format, args...)

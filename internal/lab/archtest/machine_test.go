@@ -29,6 +29,7 @@ var seesMachine = map[string]string{
 	"userspace/example_test.go":        "pinned maps, by the folder of the job",
 	"vmtests/machines/guest/main.go":   "a virtual machine, which is its own",
 	"vmtests/machines/guest/pair.go":   "interfaces of a virtual machine, which is its own",
+	"internal/device/agent/account.go": "maps, by the ids of those that its guests have",
 	"internal/device/agent/message.go": "the agent of the host, which serves all; tests name their own, or none",
 	"internal/device/address.go":       "interfaces, by the address that the rank is to have",
 }
