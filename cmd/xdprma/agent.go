@@ -52,7 +52,7 @@ func agentCommand() *cli.Command {
 			&cli.StringFlag{Name: "ports", Usage: "serve ranks at these UDP ports alone, such as 7000-7999"},
 			&cli.IntFlag{Name: "ranks", Value: 256, Usage: "most ranks of a user in one network namespace"},
 			&cli.IntFlag{Name: "memory", Value: 4096, Usage: "most memory of a user in one network namespace, in MiB, which windows and tables have in the kernel"},
-			&cli.IntFlag{Name: "switches", Value: 64, Usage: "most interfaces to which a user brings the agent's program"},
+			&cli.IntFlag{Name: "switches", Value: 64, Usage: "most interfaces to which a user brings the agent's program, and most network namespaces in which it has ranks or memory"},
 			&cli.BoolFlag{Name: "verbose", Usage: "report who is turned away, too"},
 			&cli.BoolFlag{Name: "status", Usage: "list the ranks that the agent at the socket serves, those of others for root alone"},
 			&cli.BoolFlag{Name: "json", Usage: "with --status: print JSON, a rank a line"},

@@ -16,7 +16,7 @@ import (
 type Limits struct {
 	Ranks    int   // in one network namespace
 	Memory   int64 // bytes of windows and tables, in one network namespace
-	Switches int   // in all network namespaces
+	Switches int   // in all network namespaces, and how many of these it may have ranks or memory in
 }
 
 // owner is who a rank belongs to.
@@ -46,6 +46,9 @@ func (a *accounts) enter(o owner) error {
 	defer a.mu.Unlock()
 	c := a.each[o]
 	if c == nil {
+		if n := a.elsewhere(o.user); a.limits.Switches > 0 && n >= a.limits.Switches {
+			return refuse("user %d has ranks or memory in %d other network namespaces, and may be at as many interfaces", o.user, n)
+		}
 		c = &account{maps: map[ebpf.MapID]int64{}}
 		a.each[o] = c
 	}
@@ -61,6 +64,11 @@ func (a *accounts) leave(o owner) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.each[o].ranks--
+	a.tidy()
+}
+
+// tidy forgets the accounts of owners that have nothing any more.
+func (a *accounts) tidy() {
 	for o, c := range a.each {
 		if c.ranks > 0 {
 			continue
@@ -69,6 +77,17 @@ func (a *accounts) leave(o owner) {
 			delete(a.each, o)
 		}
 	}
+}
+
+// elsewhere returns in how many network namespaces a user has something.
+func (a *accounts) elsewhere(user uint32) (n int) {
+	a.tidy()
+	for o := range a.each {
+		if o.user == user {
+			n++
+		}
+	}
+	return n
 }
 
 // reserve counts memory that is about to be made, until release. The owner has a rank.

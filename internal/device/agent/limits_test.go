@@ -127,6 +127,26 @@ func TestMemoryIsLimited(t *testing.T) {
 	h.enters(t, 7003) // with few
 }
 
+// A user that goes from one network namespace to the next, which it may make, leaves memory behind in no more of them
+// than it may be in at a time.
+func TestMemoryLeftInNamespaces(t *testing.T) {
+	h := newHouseOf(t, Config{Limits: Limits{Switches: 1}})
+	e := h.enters(t, 7000)
+	file, err := e.Tier().NewChunk(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(e.Close(), e.Tier().Release()); err != nil {
+		t.Error(err)
+	}
+	fd, index := h.socketOf(t, 2, 7000), h.indexOf(t, 2)
+	if _, err := Enter(t.Context(), h.path, fd, index, 4); !errors.Is(err, mpierr.NoMem) || !strings.Contains(err.Error(), "1 other network namespaces") {
+		t.Errorf("beside the memory that it has left elsewhere: %v", err)
+	}
+	h.enters(t, 7001) // where the memory is
+	_ = unix.Close(file)
+}
+
 // Accounts of ranks and memory that are gone are gone, too.
 func TestAccountsEnd(t *testing.T) {
 	h := newHouse(t)
@@ -167,17 +187,19 @@ func TestSwitchesAreLimited(t *testing.T) {
 	h := newHouseOf(t, Config{Limits: Limits{Switches: 1}})
 	first := h.enters(t, 7000)
 	fd, index := h.socketOf(t, 2, 7000), h.indexOf(t, 2)
-	if _, err := Enter(t.Context(), h.path, fd, index, 4); err == nil || !strings.Contains(err.Error(), "1 interfaces") {
+	if _, err := Enter(t.Context(), h.path, fd, index, 4); err == nil || !strings.Contains(err.Error(), "interfaces") {
 		t.Errorf("a second interface: %v", err)
 	}
-	if err := first.Close(); err != nil {
+	if err := errors.Join(first.Close(), first.Tier().Release()); err != nil {
 		t.Error(err)
 	}
-	e, err := Enter(t.Context(), h.path, fd, index, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	testenv.Await(t, "room elsewhere", func() bool {
+		e, err := Enter(t.Context(), h.path, fd, index, 4)
+		if err == nil {
+			t.Cleanup(func() { _ = e.Close() })
+		}
+		return err == nil
+	})
 }
 
 // The server serves what its owner allows.
