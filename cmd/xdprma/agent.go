@@ -36,7 +36,7 @@ ranks that the program executes pass no input rule of netfilter.
 With --status it lists the ranks that the agent there serves: their user, the memory of that user in the network
 namespace, and how many requests were executed for them.
 
-It runs until SIGINT or SIGTERM. Exit status: 0 then, 1 if it cannot serve, 2 for a wrong command line.`
+It runs until SIGINT or SIGTERM. Exit status: 0 then, 125 if it cannot serve, 2 for a wrong command line.`
 
 func agentCommand() *cli.Command {
 	return &cli.Command{
