@@ -45,7 +45,7 @@ func Enter(ctx context.Context, path string, socket, ifindex, slots int) (*Entry
 	e := &Entry{path: path, socket: socket, as: request{Kind: enter, Interface: uint32(ifindex), Slots: uint32(slots)}, files: map[int]int{}}
 	l, err := dial(ctx, path)
 	if err != nil {
-		return nil, enterError(fmt.Errorf("reach the agent at %s: %w", path, err))
+		return nil, err
 	}
 	e.line = l
 	defer context.AfterFunc(ctx, l.fail)()
@@ -80,7 +80,7 @@ func (e *Entry) Return(ctx context.Context) error {
 	defer e.turn.Unlock()
 	l, err := dial(ctx, e.path)
 	if err != nil {
-		return enterError(fmt.Errorf("reach the agent at %s: %w", e.path, err))
+		return err
 	}
 	defer context.AfterFunc(ctx, l.fail)()
 	files := []int{e.socket}
@@ -209,18 +209,29 @@ type packet struct {
 	files []int
 }
 
-func dial(ctx context.Context, path string) (*line, error) {
+// dial reaches the server at a path. Its errors say what to do.
+func dial(ctx context.Context, path string) (l *line, err error) {
+	defer func() {
+		if err != nil {
+			err = enterError(fmt.Errorf("reach the agent at %s: %w", path, err))
+		}
+	}()
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unixpacket", path)
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED):
+		return nil, fmt.Errorf("%w: none is there, root starts one by `xdprma agent`", err)
+	case errors.Is(err, unix.EACCES):
+		return nil, fmt.Errorf("%w: its flags --mode and --group say who may", err)
+	case err != nil:
 		return nil, err
 	}
-	l := &line{conn: c.(*net.UnixConn), lost: make(chan struct{}), replies: make(chan packet, 1)}
+	l = &line{conn: c.(*net.UnixConn), lost: make(chan struct{}), replies: make(chan packet, 1)}
 	switch user, err := peerOf(l.conn); {
 	case err != nil:
 		return nil, errors.Join(err, c.Close())
 	case user != 0 && int(user) != os.Geteuid():
-		return nil, errors.Join(fmt.Errorf("it is of user %d, and neither of root nor of this process's user %d", user, os.Geteuid()), c.Close())
+		return nil, errors.Join(fmt.Errorf("it is of user %d, as this user namespace has it, and neither of root nor of this process's user %d", user, os.Geteuid()), c.Close())
 	}
 	l.read.Go(l.listen)
 	return l, nil

@@ -20,6 +20,7 @@ import (
 	"github.com/xdprma/xdprma/internal/lab/netlab/labtest"
 	"github.com/xdprma/xdprma/internal/lab/testenv"
 	"github.com/xdprma/xdprma/loader"
+	"github.com/xdprma/xdprma/mpierr"
 )
 
 func TestMain(m *testing.M) { labtest.Main(m) }
@@ -510,5 +511,25 @@ func TestStatus(t *testing.T) {
 	}
 	if list, err := Status(t.Context(), h.path); err != nil || len(list) != 1 {
 		t.Errorf("once one has left: %v, %v", list, err)
+	}
+}
+
+// Whoever finds no agent learns what to do.
+func TestAgentThatIsNotThere(t *testing.T) {
+	dir := t.TempDir()
+	dead, file := filepath.Join(dir, "dead"), filepath.Join(dir, "file")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: dead, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := errors.Join(l.Close(), os.WriteFile(file, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(dir, "none"), dead, file} {
+		_, err := Status(t.Context(), path)
+		if !errors.Is(err, mpierr.Unsupported) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "root starts one") {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }

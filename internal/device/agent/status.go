@@ -27,7 +27,7 @@ type Served struct {
 func Status(ctx context.Context, path string) (guests []Served, err error) {
 	l, err := dial(ctx, path)
 	if err != nil {
-		return nil, enterError(fmt.Errorf("reach the agent at %s: %w", path, err))
+		return nil, err
 	}
 	defer context.AfterFunc(ctx, l.fail)()
 	defer func() { err = errors.Join(err, l.close()) }()
@@ -100,7 +100,7 @@ func (a *accounts) memoryOf(o owner) int64 {
 func Probe(ctx context.Context, path string, socket, ifindex int) (mode loader.Mode, err error) {
 	l, err := dial(ctx, path)
 	if err != nil {
-		return 0, enterError(fmt.Errorf("reach the agent at %s: %w", path, err))
+		return 0, err
 	}
 	defer context.AfterFunc(ctx, l.fail)()
 	defer func() { err = errors.Join(err, l.close()) }()
