@@ -20,17 +20,18 @@ import (
 func slowFile(t *testing.T) (fd int, flushed chan struct{}, release func()) {
 	t.Helper()
 	testenv.NeedsRoot(t)
+	testenv.NeedsFeature(t, testenv.FUSE)
 	at := filepath.Join(t.TempDir(), "slow")
 	if err := os.WriteFile(at, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		testenv.Lacks(t, "no FUSE: "+err.Error())
+		t.Fatal(err)
 	}
 	if err := unix.Mount("slow", at, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=100644,user_id=0,group_id=0", device)); err != nil {
 		_ = unix.Close(device)
-		testenv.Lacks(t, "no FUSE: "+err.Error())
+		t.Fatal(err)
 	}
 	flushed, released := make(chan struct{}, 16), make(chan struct{})
 	release = sync.OnceFunc(func() { close(released) })

@@ -38,6 +38,8 @@ var (
 	Bonding = &Feature{"bonds, CONFIG_BONDING", "2.2", sync.OnceValue(lacksBonding)}
 	// VLANs is VLAN interfaces.
 	VLANs = &Feature{"VLAN interfaces, CONFIG_VLAN_8021Q", "2.4", sync.OnceValue(lacksVLANs)}
+	// FUSE is file systems in user space.
+	FUSE = &Feature{"file systems in user space, CONFIG_FUSE_FS", "2.6", sync.OnceValue(lacksFUSE)}
 	// JoinedDatagrams is UDP datagrams that the kernel carries joined, as a packet socket with
 	// PACKET_VNET_HDR reads them.
 	JoinedDatagrams = &Feature{"joined UDP datagrams on packet sockets, VIRTIO_NET_HDR_GSO_UDP_L4", "6.2", sync.OnceValue(lacksJoinedDatagrams)}
@@ -142,6 +144,14 @@ func lacksVLANs() bool {
 		}
 		return netlink.LinkAdd(&netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "tagged", ParentIndex: veth.Attrs().Index}, VlanId: 7})
 	}), unix.EOPNOTSUPP)
+}
+
+func lacksFUSE() bool {
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV)
 }
 
 // lacksJoinedDatagrams sends two datagrams at once over the loopback interface, and reads them
